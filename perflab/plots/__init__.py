@@ -1,0 +1,1 @@
+"""Tables -> figures: `plot_x(table, *, ax=None) -> Axes`; composers return a `Figure`."""

@@ -1,0 +1,1 @@
+"""File -> table, one module a format. Readers neither draw conclusions nor print."""

@@ -1,0 +1,1 @@
+"""Executing notebooks with papermill and rendering them as self-contained HTML."""

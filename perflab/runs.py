@@ -1,0 +1,274 @@
+"""The run directory: what was asked, what ran, what came of it.
+
+A run directory holds `manifest.json` and the files it names, each by a path relative to the directory::
+
+    manifest.json      schema 1, see `Manifest`; rewritten whole (atomically) at every change
+    experiment.yaml    the experiment as given (captured runs)
+    server.log         the engine's own log
+    bench/             one result of `vllm bench` per point, and what the client printed
+    metrics/           /metrics before and after each point, and sampled during it
+    telemetry.jsonl    GPU or host telemetry, one sample a line
+    profile/           traces of the profiling pass
+    clock.json         clock anchors: the client's clock against the epoch
+
+Text files may be stored compressed (`.gz`, `.xz`). Writers create everything through `RunWriter`, so a run
+that stops anywhere is readable and says how far it came.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from perflab.errors import InputError
+
+SCHEMA = 1
+MANIFEST = "manifest.json"
+
+T = TypeVar("T")
+Status = Literal["running", "complete", "partial", "failed", "skipped"]
+
+
+class Load(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How requests arrive: at most `concurrency` at once, at `rate` a second, or both (None: unbounded)."""
+
+    concurrency: int | None = None
+    rate: float | None = None
+
+    @property
+    def label(self) -> str:
+        """`c8`, `r2.5`, `c8-r2.5`, or `inf` for everything at once."""
+        parts = [f"c{self.concurrency}"] if self.concurrency is not None else []
+        parts += [f"r{self.rate:g}"] if self.rate is not None else []
+        return "-".join(parts) or "inf"
+
+
+class Point(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One measurement: a workload's lengths and load, one repeat on one server."""
+
+    id: str
+    workload: str
+    data: str = "random"
+    kind: Literal["serve", "latency", "throughput"] = "serve"
+    input_len: int | None = None
+    output_len: int | None = None
+    load: Load = Load()
+    num_prompts: int | None = None
+    repeat: int = 0
+    server_run: int = 0
+    seed: int | None = None
+    status: Status = "running"
+    reason: str | None = None
+    bench: str | None = None
+    printed: str | None = None
+    metrics_before: str | None = None
+    metrics_after: str | None = None
+    samples: str | None = None
+    started: str | None = None
+    ended: str | None = None
+
+
+class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One profiling pass: apart from measuring, short, and never a source of latency figures."""
+
+    id: str
+    kind: Literal["torch", "nsys", "ncu"] = "torch"
+    status: Status = "running"
+    reason: str | None = None
+    traces: list[str] = []
+    frontend_traces: list[str] = []
+    tables: list[str] = []
+    bench: str | None = None
+    input_len: int | None = None
+    output_len: int | None = None
+    load: Load = Load()
+    server_run: int = 0
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A process that was started, as its argument list; secrets are replaced before they get here."""
+
+    purpose: str
+    argv: list[str]
+    env: dict[str, str] = {}
+    started: str | None = None
+    ended: str | None = None
+    exit_status: int | None = None
+
+
+class Engine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The engine as it described itself. `settings` are vLLM's own names and resolved values."""
+
+    flavour: Literal["gpu", "cpu", "attached", "unknown"] = "unknown"
+    vllm_version: str | None = None
+    torch_version: str | None = None
+    python_version: str | None = None
+    model: str | None = None
+    settings: dict[str, Any] = {}
+
+
+class Gpu(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One GPU."""
+
+    name: str
+    memory_bytes: int | None = None
+
+
+class Hardware(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The machine the engine ran on; what is not known is absent."""
+
+    gpus: list[Gpu] = []
+    driver: str | None = None
+    cpu: str | None = None
+    cores: int | None = None
+    memory_bytes: int | None = None
+    os: str | None = None
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What `manifest.json` holds. Keys may be added, never renamed; unknown keys are ignored."""
+
+    schema: int
+    id: str
+    title: str
+    origin: Literal["captured", "imported"]
+    created: str
+    perflab_version: str
+    status: Status = "running"
+    reason: str | None = None
+    notes: list[str] = []
+    asked: dict[str, Any] = {}
+    engine: Engine = Engine()
+    hardware: Hardware = Hardware()
+    commands: list[Command] = []
+    points: list[Point] = []
+    profiles: list[Profile] = []
+    log: str | None = None
+    telemetry: str | None = None
+    clock: str | None = None
+    model_config: str | None = None
+    other_files: list[str] = []
+
+
+class Run(msgspec.Struct, frozen=True):
+    """A run directory opened for reading."""
+
+    path: Path
+    manifest: Manifest
+
+    def file(self, relative: str) -> Path:
+        """The path of a file the manifest names.
+
+        Raises
+        ------
+        InputError
+            When the name leads out of the run directory, or no such file is there.
+        """
+        full = (self.path / relative).resolve()
+        if not full.is_relative_to(self.path.resolve()):
+            raise InputError(f"names a file outside the run directory: {relative}", path=self.path / MANIFEST)
+        if not full.is_file():
+            raise InputError(
+                f"names {relative}, which is missing; copy the whole run directory", path=self.path / MANIFEST
+            )
+        return full
+
+
+def is_run(path: str | Path) -> bool:
+    """Whether `path` is a run directory."""
+    return (Path(path) / MANIFEST).is_file()
+
+
+def open_run(path: str | Path) -> Run:
+    """Open a run directory.
+
+    Raises
+    ------
+    InputError
+        When there is no manifest, it is not valid, or a newer perflab wrote it.
+    """
+    root = Path(path)
+    if not is_run(root):
+        raise InputError("is not a run directory (no manifest.json); see `perflab import`", path=root)
+    file = root / MANIFEST
+    try:
+        manifest = msgspec.json.decode(file.read_bytes(), type=Manifest)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise InputError(f"is not a valid manifest: {error}", path=file) from error
+    if manifest.schema > SCHEMA:
+        raise InputError(
+            f"has schema {manifest.schema}, newer than this perflab reads ({SCHEMA}); upgrade perflab", path=file
+        )
+    return Run(root, manifest)
+
+
+def now() -> str:
+    """The current time as ISO 8601 in UTC, to the millisecond."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+class RunWriter:
+    """Writes a run directory as the run goes on: every `update` leaves a whole, valid manifest behind."""
+
+    def __init__(self, path: str | Path, manifest: Manifest) -> None:
+        self.path = Path(path)
+        if self.path.exists() and any(self.path.iterdir()):
+            raise InputError("exists and is not empty; choose another directory with -o", path=self.path)
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.manifest = manifest
+        self._save()
+
+    def update(self, **changes: Any) -> None:
+        """Replace top-level fields of the manifest and save it."""
+        self.manifest = msgspec.structs.replace(self.manifest, **changes)
+        self._save()
+
+    def put_point(self, point: Point) -> None:
+        """Add a point, or replace the one with its id."""
+        self.update(points=_put(self.manifest.points, point, lambda p: p.id))
+
+    def put_profile(self, profile: Profile) -> None:
+        """Add a profiling pass, or replace the one with its id."""
+        self.update(profiles=_put(self.manifest.profiles, profile, lambda p: p.id))
+
+    def add_command(self, command: Command) -> None:
+        """Record a process that was started."""
+        self.update(commands=[*self.manifest.commands, command])
+
+    def note(self, text: str) -> None:
+        """Record a remark a reader of the run needs."""
+        if text not in self.manifest.notes:
+            self.update(notes=[*self.manifest.notes, text])
+
+    def folder(self, name: str) -> Path:
+        """A subdirectory of the run, made if need be."""
+        folder = self.path / name
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def relative(self, path: Path) -> str:
+        """`path` as the manifest names it."""
+        return path.resolve().relative_to(self.path.resolve()).as_posix()
+
+    def _save(self) -> None:
+        text = msgspec.json.format(msgspec.json.encode(self.manifest), indent=1)
+        handle, name = tempfile.mkstemp(dir=self.path, prefix=".manifest-")
+        with os.fdopen(handle, "wb") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary = Path(name)
+        temporary.chmod(0o644)
+        temporary.replace(self.path / MANIFEST)
+
+
+def _put(items: list[T], item: T, key: Callable[[T], str]) -> list[T]:
+    if any(key(other) == key(item) for other in items):
+        return [item if key(other) == key(item) else other for other in items]
+    return [*items, item]

@@ -1,0 +1,201 @@
+"""Every table perflab passes around: its columns, their dtypes, units and meaning.
+
+A table is a plain `pandas.DataFrame` whose columns are listed here. `validate` checks one; `empty` makes
+one without rows. Axis labels and the reference documentation are generated from these descriptions.
+
+Times are int64 nanoseconds. Unless said otherwise they count from the Unix epoch for traces, scrapes and
+anchors, and from the client's own clock (perf_counter) for benchmark results, whose origin is arbitrary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import pandas as pd
+
+from perflab.errors import SchemaError
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: `dtype` is what pandas prints, `unit` is empty for counts and names."""
+
+    name: str
+    dtype: str
+    meaning: str
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table: what a row stands for, and its columns in order."""
+
+    name: str
+    row: str
+    columns: tuple[Column, ...]
+
+    @property
+    def names(self) -> list[str]:
+        """Column names in order."""
+        return [column.name for column in self.columns]
+
+    def column(self, name: str) -> Column:
+        """The description of one column."""
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise SchemaError(f"table {self.name} has no column {name!r}; it has {', '.join(self.names)}")
+
+
+_NS = "ns"
+_RANK = Column("rank", "int64", "global rank of the process; 0 where there is only one")
+_START = Column("start_ns", "int64", "start, nanoseconds since the epoch", _NS)
+_DUR = Column("dur_ns", "int64", "duration", _NS)
+_NAME = Column("name", "str", "name as recorded")
+
+CATEGORIES: tuple[str, ...] = (
+    "attention", "gemm", "moe", "communication", "kv_cache", "norm_act",
+    "quantize", "sampling", "embedding", "memory", "graph_opaque", "other",
+)  # fmt: skip
+"""What a device activity is for. `other` stays visible with its share and its largest names."""
+
+GROUPS = MappingProxyType({
+    "attention": ("attention",),
+    "compute": ("gemm", "moe", "norm_act", "quantize", "sampling", "embedding", "graph_opaque", "other"),
+    "memory": ("kv_cache", "memory"),
+    "communication": ("communication",),
+})
+"""Reader-facing groups of categories; idle is the fifth and belongs to no category."""
+
+PHASES: tuple[str, ...] = ("prefill", "decode", "mixed")
+
+TABLES = MappingProxyType({table.name: table for table in (
+    Table("requests", "request of one benchmark result", (
+        Column("request_id", "int64", "position in the result file, from 0"),
+        Column("arrival_ns", "Int64", "request sent, client clock; NA where the file does not tell", _NS),
+        Column("first_token_ns", "Int64", "first token received, client clock", _NS),
+        Column("finish_ns", "Int64", "last token received, client clock", _NS),
+        Column("prompt_tokens", "Int64", "prompt length", "tokens"),
+        Column("output_tokens", "Int64", "tokens generated", "tokens"),
+        Column("status", "str", "ok, failed, or unknown"),
+    )),
+    Table("chunks", "streamed chunk", (
+        Column("request_id", "int64", "request it belongs to"),
+        Column("chunk_index", "int64", "position in the stream, from 0 (the first token)"),
+        Column("arrival_ns", "int64", "received, client clock", _NS),
+        Column("token_count", "Int64", "tokens in the chunk; NA when unknown", "tokens"),
+    )),
+    Table("kernels", "device activity (kernel, copy, set)", (
+        _RANK,
+        Column("device", "int64", "device index"),
+        Column("stream", "int64", "stream id"),
+        Column("correlation_id", "int64", "id shared with the launch; -1 when absent"),
+        Column("graph_id", "int64", "CUDA graph id, or the launch's correlation id when kernels share it; -1 when not in a graph"),
+        Column("name", "category", "kernel name as recorded"),
+        Column("kind", "category", "kernel, memcpy, memset, or cpu_op for a CPU engine's operators"),
+        Column("bytes", "Int64", "bytes copied or set; NA for kernels", "bytes"),
+        Column("category", "category", "one of schema.CATEGORIES"),
+        _START, _DUR,
+    )),
+    Table("launches", "host call that launches device work or waits for it", (
+        _RANK,
+        Column("process", "int64", "process id"),
+        Column("thread", "int64", "thread id"),
+        Column("correlation_id", "int64", "id shared with the device activity; -1 when absent"),
+        Column("api_name", "category", "runtime or driver call"),
+        _START, _DUR,
+    )),
+    Table("ranges", "annotation (record_function, NVTX)", (
+        _RANK,
+        Column("domain", "category", "host or device: whose timeline the times are on"),
+        Column("thread", "int64", "host thread, or device stream"),
+        Column("name", "category", "annotation text"),
+        _START, _DUR,
+    )),
+    Table("steps", "engine step on one rank", (
+        _RANK,
+        Column("step", "int64", "number within the rank, from 0"),
+        Column("phase", "category", "prefill, decode or mixed"),
+        _START,
+        Column("dur_ns", "int64", "to the start of the next step; for the last, to the end of its work", _NS),
+        Column("forward_ns", "int64", "the annotated forward part", _NS),
+        Column("prefill_requests", "Int64", "requests in prefill"),
+        Column("prefill_tokens", "Int64", "prompt tokens computed", "tokens"),
+        Column("decode_requests", "Int64", "requests in decode"),
+        Column("decode_tokens", "Int64", "tokens decoded", "tokens"),
+        Column("kv_tokens", "Int64", "tokens read from the KV cache; NA where the annotation does not tell", "tokens"),
+    )),
+    Table("memory", "rank x component of device memory", (
+        _RANK,
+        Column("component", "str", "weights, kv_cache, peak_activation, cuda_graphs, non_torch or free"),
+        Column("bytes", "int64", "size", "bytes"),
+        Column("source", "str", "where the figure comes from"),
+    )),
+    Table("breakdown", "rank x step x category", (
+        _RANK,
+        Column("step", "int64", "step number; -1 where no steps are known"),
+        Column("phase", "category", "prefill, decode, mixed; all where no steps are known"),
+        Column("category", "category", "one of schema.CATEGORIES, or idle"),
+        Column("exclusive_ns", "int64", "time given to this category alone; sums to the window", _NS),
+        Column("raw_ns", "int64", "plain sum of durations, overlaps counted twice", _NS),
+        Column("share", "float64", "exclusive_ns over the step's duration"),
+    )),
+    Table("samples", "one value of one metric at one time", (
+        Column("t_ns", "int64", "when, nanoseconds since the epoch", _NS),
+        Column("metric", "str", "canonical name"),
+        Column("labels", "str", "labels as k=v, sorted, comma separated; empty where there are none"),
+        Column("value", "float64", "value"),
+    )),
+    Table("findings", "finding", (
+        Column("id", "str", "stable identifier of the rule"),
+        Column("severity", "str", "info, warning or critical"),
+        Column("confidence", "float64", "0 to 1"),
+        Column("title", "str", "the finding in one sentence"),
+        Column("impact", "object", "mapping value, unit; or None"),
+        Column("evidence", "object", "list of sentences"),
+        Column("change", "str", "what to change"),
+        Column("check", "str", "command that would confirm it"),
+    )),
+)})  # fmt: skip
+"""All tables by name."""
+
+
+def validate(frame: pd.DataFrame, table: str) -> pd.DataFrame:
+    """Return `frame` if it is a `table`, else raise `SchemaError` naming the first thing wrong.
+
+    Extra columns are allowed and kept. `str` columns may be object or pandas' string dtype.
+    """
+    for column in TABLES[table].columns:
+        if column.name not in frame.columns:
+            raise SchemaError(f"table {table} lacks column {column.name!r} ({column.meaning})")
+        found = str(frame[column.name].dtype)
+        wanted = column.dtype
+        if found == wanted or (wanted == "str" and found in ("object", "str", "string")):
+            continue
+        raise SchemaError(f"table {table}, column {column.name!r}: dtype {found}, wanted {wanted}")
+    return frame
+
+
+def conform(frame: pd.DataFrame, table: str) -> pd.DataFrame:
+    """A copy of `frame` with exactly the columns of `table`, in order and in their dtypes."""
+    spec = TABLES[table]
+    missing = [name for name in spec.names if name not in frame.columns]
+    if missing:
+        raise SchemaError(f"table {table} lacks column {missing[0]!r}")
+    return pd.DataFrame(
+        {c.name: frame[c.name].astype("object" if c.dtype == "str" else c.dtype) for c in spec.columns}
+    ).reset_index(drop=True)
+
+
+def empty(table: str) -> pd.DataFrame:
+    """A `table` without rows."""
+    return conform(pd.DataFrame({name: [] for name in TABLES[table].names}), table)
+
+
+def axis_label(table: str, column: str, unit: str | None = None) -> str:
+    """Text for an axis: the column's name in words, with `unit` (its own unless given)."""
+    spec = TABLES[table].column(column)
+    words = spec.name.removesuffix("_ns").replace("_", " ")
+    shown = spec.unit if unit is None else unit
+    return f"{words} ({shown})" if shown else words

@@ -1,0 +1,1 @@
+"""One module per question a person asks. Alone joins capture and read with analysis."""
