@@ -150,6 +150,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     points: list[Point] = []
     profiles: list[Profile] = []
     log: str | None = None
+    metrics: list[str] = []
     telemetry: str | None = None
     clock: str | None = None
     model_config: str | None = None

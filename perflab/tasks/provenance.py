@@ -1,0 +1,84 @@
+"""What ran, on what, and what came of it: the facts that stand before any figure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from perflab import units
+from perflab.runs import Hardware, Run
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """The facts of one run in words a reader understands; None where the run does not tell."""
+
+    run: str
+    title: str
+    origin: str
+    created: str
+    status: str
+    reason: str | None
+    model: str | None
+    vllm_version: str | None
+    flavour: str
+    hardware: str | None
+    tensor_parallel: int | None
+    points: int
+    failed_points: int
+    notes: tuple[str, ...]
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """Label -> value for a table of facts, only what is known."""
+        pairs = {
+            "Run": self.title,
+            "Model": self.model,
+            "Engine": self.vllm_version and f"vLLM {self.vllm_version} ({self.flavour} build)",
+            "Hardware": self.hardware,
+            "Tensor parallel": self.tensor_parallel and str(self.tensor_parallel),
+            "Made": f"{self.created[:16].replace('T', ' ')} UTC, {self.origin} by perflab",
+            "Status": self.status if not self.reason else f"{self.status}: {self.reason}",
+        }
+        return {label: str(value) for label, value in pairs.items() if value}
+
+
+def provenance(runs: Sequence[Run]) -> list[Provenance]:
+    """The facts of each run, in order."""
+    return [_provenance(run) for run in runs]
+
+
+def describe_hardware(hardware: Hardware) -> str | None:
+    """`2 x NVIDIA H200 (139.8 GiB each), driver 580.159.04`, or the host where there is no GPU."""
+    if hardware.gpus:
+        first = hardware.gpus[0]
+        count = f"{len(hardware.gpus)} x " if len(hardware.gpus) > 1 else ""
+        size = f" ({units.gib(first.memory_bytes):.1f} GiB{' each' if count else ''})" if first.memory_bytes else ""
+        driver = f", driver {hardware.driver}" if hardware.driver else ""
+        return f"{count}{first.name}{size}{driver}"
+    if hardware.cpu:
+        cores = f", {hardware.cores} cores" if hardware.cores else ""
+        size = f", {units.gib(hardware.memory_bytes):.0f} GiB" if hardware.memory_bytes else ""
+        return f"{hardware.cpu}{cores}{size}, no GPU"
+    return None
+
+
+def _provenance(run: Run) -> Provenance:
+    m = run.manifest
+    parallel = m.engine.settings.get("tensor_parallel_size")
+    return Provenance(
+        run=run.path.name,
+        title=m.title,
+        origin=m.origin,
+        created=m.created,
+        status=m.status,
+        reason=m.reason,
+        model=m.engine.model,
+        vllm_version=m.engine.vllm_version,
+        flavour=m.engine.flavour,
+        hardware=describe_hardware(m.hardware),
+        tensor_parallel=int(parallel) if parallel is not None else None,
+        points=len(m.points),
+        failed_points=sum(point.status != "complete" for point in m.points),
+        notes=tuple(m.notes),
+    )
