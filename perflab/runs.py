@@ -204,7 +204,8 @@ def open_run(path: str | Path) -> Run:
         raise InputError(f"is not a valid manifest: {error}", path=file) from error
     if manifest.schema > SCHEMA:
         raise InputError(
-            f"has schema {manifest.schema}, newer than this perflab reads ({SCHEMA}); upgrade perflab", path=file
+            f"has schema {manifest.schema}, newer than this perflab reads ({SCHEMA}); upgrade perflab",
+            path=file,
         )
     return Run(root, manifest)
 

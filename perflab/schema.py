@@ -60,12 +60,14 @@ CATEGORIES: tuple[str, ...] = (
 )  # fmt: skip
 """What a device activity is for. `other` stays visible with its share and its largest names."""
 
-GROUPS = MappingProxyType({
-    "attention": ("attention",),
-    "compute": ("gemm", "moe", "norm_act", "quantize", "sampling", "embedding", "graph_opaque", "other"),
-    "memory": ("kv_cache", "memory"),
-    "communication": ("communication",),
-})
+GROUPS = MappingProxyType(
+    {
+        "attention": ("attention",),
+        "compute": ("gemm", "moe", "norm_act", "quantize", "sampling", "embedding", "graph_opaque", "other"),
+        "memory": ("kv_cache", "memory"),
+        "communication": ("communication",),
+    }
+)
 """Reader-facing groups of categories; idle is the fifth and belongs to no category."""
 
 PHASES: tuple[str, ...] = ("prefill", "decode", "mixed")

@@ -20,7 +20,7 @@ def normal(requirement: str) -> tuple[str, frozenset[str]]:
 def conda(path: Path) -> set[tuple[str, frozenset[str]]]:
     entries = yaml.safe_load(path.read_text())["dependencies"]
     plain = [entry for entry in entries if isinstance(entry, str)]
-    pip = [entry for entry in entries if isinstance(entry, dict)][0]["pip"]
+    pip = next(entry for entry in entries if isinstance(entry, dict))["pip"]
     return {normal(entry) for entry in plain + pip if not entry.startswith("-") and entry != "pip"}
 
 

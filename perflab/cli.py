@@ -1,0 +1,135 @@
+"""The command line: arguments and printing only."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from perflab import __version__
+from perflab.errors import PerflabError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command. Returns the exit status: 0 done, 2 bad usage, unreadable input or a run that failed."""
+    args = _parser().parse_args(argv)
+    try:
+        status: int = args.command(args)
+        return status
+    except PerflabError as error:
+        print(f"perflab: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("perflab: stopped by the user; what was measured is kept", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="perflab", description="Where do time and memory go in vLLM, what to change, did it help."
+    )
+    parser.add_argument("--version", action="version", version=f"perflab {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    run = commands.add_parser("run", help="measure and profile vLLM as an experiment file says")
+    run.add_argument("experiment", type=Path, metavar="EXPERIMENT.yaml")
+    run.add_argument("-o", "--out", type=Path, metavar="RUN", help="run directory (default: runs/<name>-<time>)")
+    run.add_argument("--dry-run", action="store_true", help="print the plan and start nothing")
+    run.set_defaults(command=_run)
+
+    imp = commands.add_parser("import", help="make a run directory of traces, bench results, metrics and logs")
+    imp.add_argument("paths", nargs="+", type=Path, metavar="PATH")
+    imp.add_argument("-o", "--out", type=Path, required=True, metavar="RUN")
+    imp.add_argument("--title", help="title of the run (default: the folder's name)")
+    imp.add_argument("--note", action="append", default=[], help="a remark a reader needs; may be repeated")
+    imp.add_argument("--pack", action="store_true", help="store text files and traces xz-compressed")
+    imp.set_defaults(command=_import)
+
+    for name, help_text, command in (
+        ("breakdown", "where the GPU time goes, per rank, phase and category", _breakdown),
+        ("latency", "TTFT, TPOT, ITL, E2EL and throughput of every measured point", _latency),
+    ):
+        sub = commands.add_parser(name, help=help_text)
+        sub.add_argument("paths", nargs="+", metavar="PATH", help="run directory, recorded run's name, or file")
+        sub.add_argument("--json", action="store_true", help="one JSON document on stdout")
+        sub.set_defaults(command=command)
+
+    report = commands.add_parser("report", help="one self-contained HTML report over runs")
+    report.add_argument("runs", nargs="+", metavar="RUN", help="run directory or recorded run's name")
+    report.add_argument("-o", "--out", type=Path, required=True, metavar="out.html")
+    report.add_argument("--title", help="title of the report")
+    report.add_argument("--show-code", action="store_true", help="show the notebooks' code")
+    report.set_defaults(command=_report)
+
+    lab = commands.add_parser("lab", help="JupyterLab, opened on the start notebook")
+    lab.add_argument("lab_args", nargs=argparse.REMAINDER, metavar="...", help="passed on to jupyter lab")
+    lab.set_defaults(command=_lab)
+    return parser
+
+
+def _run(args: argparse.Namespace) -> int:
+    from perflab import terminal
+    from perflab.experiment import read_experiment
+    from perflab.tasks import capture
+
+    experiment = read_experiment(args.experiment)
+    if args.dry_run:
+        print(terminal.plan(capture.dry_run(experiment)))
+        return 0
+    out = args.out or Path("runs") / f"{experiment.name}-{capture.timestamp()}"
+    run = capture.run_experiment(experiment, out, terminal.Progress(sys.stderr))
+    print(terminal.run_outcome(run))
+    return 0 if run.manifest.status == "complete" else 2
+
+
+def _import(args: argparse.Namespace) -> int:
+    from perflab import terminal
+    from perflab.tasks.imports import import_files
+
+    run = import_files(args.paths, args.out, title=args.title, notes=args.note, pack=args.pack)
+    print(terminal.run_outcome(run))
+    return 0
+
+
+def _breakdown(args: argparse.Namespace) -> int:
+    from perflab import terminal
+    from perflab.tasks.breakdown import breakdown
+
+    result = breakdown(args.paths)
+    print(_json(result.to_json()) if args.json else terminal.breakdown(result))
+    return 0
+
+
+def _latency(args: argparse.Namespace) -> int:
+    from perflab import terminal
+    from perflab.tasks.latency import latency
+
+    result = latency(args.paths)
+    print(_json(result.to_json()) if args.json else terminal.latency(result))
+    return 0
+
+
+def _report(args: argparse.Namespace) -> int:
+    from perflab.report import report
+    from perflab.tasks.find import find_runs
+
+    runs = find_runs(args.runs)
+    print(f"perflab: executing notebooks over {len(runs)} runs", file=sys.stderr)
+    report([run.path for run in runs], args.out, title=args.title, show_code=args.show_code)
+    print(f"report: {args.out}")
+    return 0
+
+
+def _lab(args: argparse.Namespace) -> int:
+    from perflab.lab import open_lab
+
+    return open_lab(args.lab_args)
+
+
+def _json(document: dict[str, Any]) -> str:
+    return json.dumps(document, allow_nan=False, indent=1)
