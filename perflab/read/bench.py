@@ -1,0 +1,338 @@
+"""Results of `vllm bench serve`, `latency`, `throughput` and `startup`, of any version, and wrapped ones.
+
+What vLLM reported is kept under vLLM's own names (`BenchResult.reported`); what can be computed again comes as
+tables (`requests`, `chunks`). vLLM's formulas (benchmarks/serve.py, `calculate_metrics`): TTFT, TPOT and E2EL
+over successful requests, TPOT = (latency - ttft) / (output tokens - 1) only where there is more than one token,
+ITL pooled over all gaps, percentiles by numpy's linear interpolation, rates over `duration`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+
+from perflab.errors import InputError
+from perflab.messages import say
+from perflab.read.bench_requests import DETAIL_KEYS, chunks_table, requests_table
+from perflab.read.files import read_text, refusal
+
+Kind = Literal["serve", "latency", "throughput", "startup"]
+Clock = Literal["client", "per_request"]
+
+
+@dataclass(frozen=True)
+class BenchMeta:
+    """What was asked of the benchmark; what the file does not tell is None.
+
+    `request_rate` None with `rate_unbounded` True means everything was sent at once (vLLM's "inf").
+    `extra` holds what `--metadata` and `vllm bench sweep` added, and any key this reader does not know.
+    """
+
+    model: str | None = None
+    tokenizer: str | None = None
+    backend: str | None = None
+    label: str | None = None
+    date: str | None = None
+    num_prompts: int | None = None
+    request_rate: float | None = None
+    rate_unbounded: bool = False
+    max_concurrency: int | None = None
+    burstiness: float | None = None
+    seed: int | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class BenchResult:
+    """One benchmark result.
+
+    Attributes
+    ----------
+    failed, failed_inferred
+        Failed requests; inferred as num_prompts - completed where the file does not say.
+    reported
+        Every metric the file reports under vLLM's name and in vLLM's unit; None where it was not measured.
+        Percentile lists become `p50_latency` and so on.
+    series
+        Values per iteration or position, in vLLM's unit (seconds): `latencies` of `bench latency`, and of
+        `bench serve` results that are not detailed, where None is a request that got no answer.
+    requests, chunks
+        Tables of `perflab.schema`, None when the result is not detailed. `requests` has three more columns:
+        `ttft_ns`, `latency_ns`, `queue_ns` (in the client, before sending), Int64 with NA.
+    clock
+        `client`: times are the client's perf_counter. `per_request`: the file has no start times; every request
+        counts from 0 and `arrival_ns` is NA, so use `ttft_ns` and `latency_ns`. None without tables.
+    """
+
+    path: Path
+    kind: Kind
+    meta: BenchMeta
+    completed: int | None = None
+    failed: int | None = None
+    failed_inferred: bool = False
+    duration_s: float | None = None
+    total_input_tokens: int | None = None
+    total_output_tokens: int | None = None
+    reported: Mapping[str, float | None] = field(default_factory=dict)
+    series: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
+    requests: pd.DataFrame | None = None
+    chunks: pd.DataFrame | None = None
+    clock: Clock | None = None
+    notes: tuple[str, ...] = ()
+
+
+def read_bench(path: str | Path) -> BenchResult:
+    """Read a file with one benchmark result.
+
+    Raises
+    ------
+    InputError
+        When it is not a benchmark result, is damaged, or holds several results (`read_bench_all` reads those).
+    """
+    results = read_bench_all(path)
+    if len(results) > 1:
+        raise InputError(f"holds {len(results)} results where one is wanted; split it, one result a file", path=path)
+    return results[0]
+
+
+def read_bench_all(path: str | Path) -> list[BenchResult]:
+    """Read every benchmark result of a file: one object, JSON lines (`--append-result`), or a list (sweeps)."""
+    path = Path(path)
+    text, damage = read_text(path)
+    records, notes = _records(text, damage, path)
+    results = [_result(raw, path, notes) for raw in records]
+    if not results:
+        raise InputError("holds no benchmark result", path=path)
+    return results
+
+
+_CONSTANTS = {"Infinity": math.inf, "-Infinity": None, "NaN": None}
+
+
+def _loads(text: str) -> Any:
+    # Python's writer leaves NaN and Infinity in the text, which strict readers refuse.
+    return json.loads(text, parse_constant=_CONSTANTS.__getitem__)
+
+
+def _records(text: str, damage: str | None, path: Path) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+    notes: tuple[str, ...] = ()
+    try:
+        found = _loads(text)
+        found = found if isinstance(found, list) else [found]
+    except RecursionError as error:
+        raise InputError("is nested too deeply to be a benchmark result", path=path) from error
+    except json.JSONDecodeError as error:
+        if not error.msg.startswith("Extra data"):
+            why = damage or f"{error.msg} at column {error.colno}"
+            if text.lstrip()[:1] not in ("{", "["):
+                raise refusal(path, "bench") from error
+            raise InputError(f"is not valid JSON ({why}); copy the file again", path=path, line=error.lineno) from error
+        found, notes = _json_lines(text, damage, path)
+    records = [_flattened(item) for item in found if isinstance(item, dict)]
+    if len(records) < len(found) or not records:
+        raise refusal(path, "bench")
+    return records, notes
+
+
+def _json_lines(text: str, damage: str | None, path: Path) -> tuple[list[Any], tuple[str, ...]]:
+    found: list[Any] = []
+    lines = [(number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
+    for number, line in lines:
+        try:
+            found.append(_loads(line))
+        except (json.JSONDecodeError, RecursionError) as error:
+            if number == lines[-1][0]:
+                return found, (say("read.last_line_cut", line=number),)
+            raise InputError(f"is not valid JSON ({error})", path=path, line=number) from error
+    return found, (() if damage is None else (say("read.damaged", why=damage),))
+
+
+@lru_cache(maxsize=1)
+def _knowledge() -> dict[str, Any]:
+    return tomllib.loads(files("perflab.knowledge").joinpath("bench_keys.toml").read_text(encoding="utf-8"))
+
+
+@lru_cache(maxsize=1)
+def _canonical() -> dict[str, tuple[str, float]]:
+    return {
+        name: (entry["canonical"], entry.get("scale", 1)) for entry in _knowledge()["rename"] for name in entry["names"]
+    }
+
+
+def _flattened(item: dict[str, Any]) -> dict[str, Any]:
+    """A record with canonical keys, whether wrapped ({concurrency, ok, metrics, command}) or not."""
+    if isinstance(item.get("metrics"), dict):
+        command = item.get("command")
+        flags = _flags(command) if isinstance(command, list) else {}
+        rest = {key: value for key, value in item.items() if key not in ("metrics", "command", "concurrency")}
+        item = {**flags, "max_concurrency": item.get("concurrency"), **rest, **item["metrics"]}
+    renamed = _canonical()
+    out: dict[str, Any] = {}
+    for key, value in item.items():
+        name, scale = renamed.get(key, (key, 1))
+        if scale != 1 and isinstance(value, list):
+            value = [v * scale if isinstance(v, int | float) else v for v in value]
+        out.setdefault(name, value)
+    return out
+
+
+def _flags(command: list[Any]) -> dict[str, Any]:
+    """Options of a command line as keys: `--num-prompts 80` -> num_prompts 80."""
+    out: dict[str, Any] = {}
+    words = [str(word) for word in command]
+    for at, word in enumerate(words):
+        if word.startswith("--"):
+            name, equals, value = word[2:].partition("=")
+            if not equals and at + 1 < len(words) and not words[at + 1].startswith("--"):
+                value = words[at + 1]
+            out[name.replace("-", "_")] = _literal(value) if value else True
+    return out
+
+
+def _literal(text: str) -> int | float | str:
+    for number in (int, float):
+        try:
+            return number(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _kind(raw: dict[str, Any]) -> Kind | None:
+    if "completed" in raw or raw.get("ok") is False:  # the second: a wrapper's point that was skipped or broke
+        return "serve"
+    if "avg_latency" in raw:
+        return "latency"
+    if "duration" in raw and ("request_throughput" in raw or "output_throughput" in raw):
+        return "throughput"
+    if "avg_cold_startup_time" in raw or "avg_warm_startup_time" in raw:
+        return "startup"
+    return None
+
+
+_LATENCY = re.compile(r"(mean|median|std|p\d+(?:\.\d+)?)_(\w+)_ms")
+_META = {
+    "model_id": "model", "tokenizer_id": "tokenizer", "tokenizer": "tokenizer", "backend": "backend",
+    "endpoint_type": "backend", "label": "label", "date": "date", "num_prompts": "num_prompts",
+    "max_concurrency": "max_concurrency", "burstiness": "burstiness", "seed": "seed",
+}  # fmt: skip
+_COUNTS = frozenset(
+    ("completed", "failed", "total_input_tokens", "total_output_tokens", "num_prompts", "max_concurrency")
+)
+
+
+def _result(raw: dict[str, Any], path: Path, notes: tuple[str, ...]) -> BenchResult:
+    kind = _kind(raw)
+    if kind is None:
+        raise refusal(path, "bench")
+    for key in (*_COUNTS, "duration"):
+        if raw.get(key) is not None and _number(raw[key]) is None:
+            raise InputError(f"{key} is {str(raw[key])[:40]!r}, not a number", path=path)
+    reported, series, extra = _sorted_values(raw)
+    count = {key: _count(raw.get(key)) for key in _COUNTS}
+    completed, failed = count["completed"], count["failed"]
+    inferred = failed is None and completed is not None and count["num_prompts"] is not None
+    if inferred:
+        failed = max(0, (count["num_prompts"] or 0) - (completed or 0))
+        notes = (*notes, say("read.failed_inferred", failed=failed)) if failed else notes
+    if raw.get("ok") is False:
+        notes = (*notes, say("read.not_ok", detail=raw.get("detail")))
+    requests = chunks = None
+    clock: Clock | None = None
+    if kind == "serve" and any(key in raw for key in DETAIL_KEYS):
+        requests, more = requests_table(raw, failed, path)
+        chunks = chunks_table(raw, requests, path)
+        clock = "client" if requests["arrival_ns"].notna().any() else "per_request"
+        notes = (*notes, *more, *(() if clock == "client" else (say("read.no_start_times"),)))
+        series = {k: v for k, v in series.items() if k not in ("latencies", "queue_times")}
+    return BenchResult(
+        path=path, kind=kind, meta=_meta(raw, count, extra), completed=completed, failed=failed,
+        failed_inferred=inferred, duration_s=_number(raw.get("duration")),
+        total_input_tokens=count["total_input_tokens"], total_output_tokens=count["total_output_tokens"],
+        reported=reported, series=series, requests=requests, chunks=chunks, clock=clock, notes=notes,
+    )  # fmt: skip
+
+
+def _meta(raw: dict[str, Any], count: Mapping[str, int | None], extra: dict[str, Any]) -> BenchMeta:
+    rate = raw.get("request_rate")
+    rate = _literal(rate) if isinstance(rate, str) else rate
+    finite = isinstance(rate, int | float) and not isinstance(rate, bool) and math.isfinite(rate)
+    text = {name: raw.get(key) for key, name in reversed(_META.items()) if raw.get(key) is not None}
+    seed = _literal(str(text.get("seed")))
+    return BenchMeta(
+        model=_text(text.get("model")), tokenizer=_text(text.get("tokenizer")), backend=_text(text.get("backend")),
+        label=_text(text.get("label")), date=_text(text.get("date")), num_prompts=count["num_prompts"],
+        request_rate=float(rate) if finite and rate is not None else None,
+        rate_unbounded=isinstance(rate, float) and math.isinf(rate),
+        max_concurrency=count["max_concurrency"], burstiness=_number(raw.get("burstiness")),
+        seed=seed if isinstance(seed, int) else None, extra=extra,
+    )  # fmt: skip
+
+
+def _sorted_values(
+    raw: dict[str, Any],
+) -> tuple[dict[str, float | None], dict[str, tuple[float | None, ...]], dict[str, Any]]:
+    """What is reported, what is a series, and what is left over."""
+    metrics = _knowledge()["metrics"]
+    reported: dict[str, float | None] = {}
+    series: dict[str, tuple[float | None, ...]] = {}
+    extra: dict[str, Any] = {}
+    for key, value in raw.items():
+        if key in _META or key in _COUNTS or key in DETAIL_KEYS or key in ("duration", "request_rate"):
+            continue
+        if key == "percentiles" or key.endswith("_percentiles"):
+            reported.update(_percentiles(key, value))
+        elif isinstance(value, list) and value and all(_number(v) is not None or v is None for v in value):
+            # A latency of exactly 0 is a request that never got an answer.
+            series[key] = tuple((_number(v) or None) if key == "latencies" else _number(v) for v in value)
+        elif isinstance(value, int | float | None) and (
+            key in metrics["names"] or _LATENCY.fullmatch(key) or key.startswith(("avg_", *metrics["prefixes"]))
+        ):
+            reported[key] = _number(value)
+        else:
+            extra[key] = value
+    return _without_empty_families(reported), series, extra
+
+
+def _percentiles(key: str, value: Any) -> Iterator[tuple[str, float | None]]:
+    what = key.removesuffix("percentiles").removesuffix("_") or "latency"
+    if isinstance(value, dict):
+        yield from ((f"p{q}_{what}", _number(v)) for q, v in value.items())
+
+
+def _without_empty_families(reported: dict[str, float | None]) -> dict[str, float | None]:
+    """None for latency families that are 0 throughout: vLLM writes 0 where nothing was measured."""
+    families: dict[str, list[float | None]] = {"rtfx": [reported.get("rtfx")]}
+    for key, value in reported.items():
+        if match := _LATENCY.fullmatch(key):
+            families.setdefault(match[2], []).append(value)
+    empty = {name for name, values in families.items() if not any(values)}
+    return {
+        key: None if key in empty or ((m := _LATENCY.fullmatch(key)) and m[2] in empty) else value
+        for key, value in reported.items()
+    }
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def _count(value: Any) -> int | None:
+    number = _number(value)
+    return None if number is None else int(number)
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)

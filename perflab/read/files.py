@@ -1,0 +1,342 @@
+"""Opening what users hand over: plain or compressed, whole or cut short; and telling what it is.
+
+Compression is recognised by content, not by name. A file that ends early or whose compressed data are
+damaged is read as far as it goes, and the reader is told (`Blocks.damage`, second value of `read_text`).
+"""
+
+from __future__ import annotations
+
+import lzma
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from perflab.errors import InputError
+
+BLOCK = 4 << 20
+"""Decompressed bytes a block holds at most."""
+
+HEAD = 1 << 20
+"""Decompressed bytes that `sniff` looks at."""
+
+MAX_TEXT = 1 << 30
+"""Files read whole must be smaller than this once decompressed."""
+
+_COMPRESSED_CHUNK = 1 << 18
+_GZ, _XZ = b"\x1f\x8b", b"\xfd7zXZ\x00"
+
+
+class Blocks:
+    """The decompressed content of a file, block by block.
+
+    Parameters
+    ----------
+    path
+        A plain, gzip or xz file.
+    size
+        Bytes a block holds at most; bounds the memory whatever the compression ratio.
+
+    Attributes
+    ----------
+    damage
+        After the iteration: why the content ends early, or None when it is whole.
+    """
+
+    def __init__(self, path: str | Path, size: int = BLOCK) -> None:
+        self.path = Path(path)
+        self.size = size
+        self.damage: str | None = None
+
+    def __iter__(self) -> Iterator[bytes]:
+        self.damage = None
+        try:
+            with self.path.open("rb") as file:
+                magic = file.read(6)
+                file.seek(0)
+                if magic.startswith(_GZ):
+                    yield from self._unpacked(file, _Gunzip, _GZ)
+                elif magic.startswith(_XZ):
+                    yield from self._unpacked(file, _Unxz, _XZ)
+                else:
+                    while block := file.read(self.size):
+                        yield block
+        except FileNotFoundError as error:
+            raise InputError("no such file", path=self.path) from error
+        except IsADirectoryError as error:
+            raise InputError("is a directory, not a file", path=self.path) from error
+        except OSError as error:
+            raise InputError(f"cannot be read: {error.strerror or error}", path=self.path) from error
+
+    def _unpacked(self, file: BinaryIO, make: type[_Gunzip | _Unxz], magic: bytes) -> Iterator[bytes]:
+        """Content of all members of a compressed file, as far as they are sound."""
+        member, data = make(), b""
+        while True:
+            if member.needs_input and not data:
+                data = file.read(_COMPRESSED_CHUNK)
+                if not data:
+                    self.damage = "the compressed file ends early"
+                    return
+            try:
+                out = member.step(data, self.size)
+            except (zlib.error, lzma.LZMAError) as error:
+                yield member.salvaged(data, self.size)
+                self.damage = f"the compressed data are damaged ({error})"
+                return
+            data = b""
+            if out:
+                yield out
+            if member.eof:
+                data = member.unused.lstrip(b"\0") or file.read(_COMPRESSED_CHUNK).lstrip(b"\0")
+                if not data.startswith(magic):
+                    return
+                member = make()
+
+
+class _Member(Protocol):
+    needs_input: bool
+    eof: bool
+    unused: bytes
+
+    def step(self, data: bytes, size: int) -> bytes: ...
+
+    def salvaged(self, data: bytes, size: int) -> bytes: ...
+
+
+class _Gunzip(_Member):
+    """One gzip member."""
+
+    def __init__(self) -> None:
+        self._unzip = zlib.decompressobj(wbits=31)
+        self._before = self._unzip
+        self._left = b""
+        self.needs_input, self.eof, self.unused = True, False, b""
+
+    def step(self, data: bytes, size: int) -> bytes:
+        """The next piece; `data` is b"" unless input is needed."""
+        self._before = self._unzip.copy()
+        out = self._unzip.decompress(self._left + data, size)
+        self._left = self._unzip.unconsumed_tail
+        self.needs_input, self.eof, self.unused = not self._left, self._unzip.eof, self._unzip.unused_data
+        return out
+
+    def salvaged(self, data: bytes, size: int) -> bytes:
+        """What the failed step would have given up to the damage."""
+        data, out = self._left + data, b""
+        try:
+            for at in range(0, len(data), 64):
+                if len(out) >= size:
+                    break
+                out += self._before.decompress(data[at : at + 64])
+        except zlib.error:
+            pass
+        return out
+
+
+class _Unxz(_Member):
+    """One xz stream."""
+
+    def __init__(self) -> None:
+        self._unzip = lzma.LZMADecompressor()
+        self.needs_input, self.eof, self.unused = True, False, b""
+
+    def step(self, data: bytes, size: int) -> bytes:
+        """The next piece; `data` is b"" unless input is needed."""
+        out = self._unzip.decompress(data, size)
+        self.needs_input, self.eof = self._unzip.needs_input, self._unzip.eof
+        self.unused = self._unzip.unused_data
+        return out
+
+    def salvaged(self, data: bytes, size: int) -> bytes:
+        """Nothing: xz checks whole blocks."""
+        return b""
+
+
+def read_head(path: str | Path, size: int = HEAD) -> bytes:
+    """The first `size` decompressed bytes, fewer when the file is shorter."""
+    parts, length = [], 0
+    for block in Blocks(path, size=min(size, BLOCK)):
+        parts.append(block)
+        length += len(block)
+        if length >= size:
+            break
+    return b"".join(parts)[:size]
+
+
+def read_text(path: str | Path) -> tuple[str, str | None]:
+    """The whole text of a file, and why it ends early (None when it is whole).
+
+    UTF-8, or UTF-16 with a byte order mark as PowerShell writes it. Bytes that are neither become U+FFFD.
+
+    Raises
+    ------
+    InputError
+        When the file cannot be opened or is too large to be read whole.
+    """
+    blocks, parts, length = Blocks(path), [], 0
+    for block in blocks:
+        parts.append(block)
+        length += len(block)
+        if length > MAX_TEXT:
+            raise InputError(f"is larger than {MAX_TEXT >> 20} MiB unpacked; give the part that matters", path=path)
+    return decoded(b"".join(parts)), blocks.damage
+
+
+def decoded(data: bytes) -> str:
+    """Bytes as text, see `read_text`."""
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return data.decode("utf-16", errors="replace")
+    return data.decode("utf-8-sig", errors="replace")
+
+
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"|[{}\[\]:]', re.DOTALL)
+
+# What a JSON object is, by keys that only it has; the first line that fits wins.
+_OBJECTS: tuple[tuple[str, frozenset[str]], ...] = tuple(
+    (kind, frozenset(keys.split()))
+    for kind, keys in (
+        ("manifest", "schema perflab_version"),
+        ("kineto", "traceEvents"),
+        ("kineto", "schemaVersion deviceProperties"),
+        ("bench_serve", "completed duration"),
+        ("bench_latency", "avg_latency latencies"),
+        ("bench_throughput", "elapsed_time requests_per_second"),
+        ("bench_throughput", "generate_wall_s output_tps"),
+        ("bench_startup", "avg_cold_startup_time"),
+        ("bench_startup", "avg_warm_startup_time"),
+        ("samples", "t_ns text"),
+        ("telemetry", "t_ns metric value"),
+        ("execution_trace", "schema nodes"),
+        ("rocprof", "rocprofiler-sdk-tool"),
+        ("model_config", "architectures"),
+        ("model_config", "model_type"),
+    )
+)
+_IN_ARRAYS: tuple[tuple[str, frozenset[str]], ...] = (
+    ("kineto", frozenset(("ph",))),
+    ("sweep_summary", frozenset(("completed", "duration"))),
+    ("bench_wrapped", frozenset(("concurrency", "metrics"))),
+)
+_LOG_LINE = re.compile(
+    r"^(?:\x1b\[[\d;]*m)*(?:\((?:APIServer|EngineCore|Worker|MainProcess)\S* pid=\d+\)"
+    r"|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d)",
+    re.MULTILINE,
+)
+_METRIC_LINE = re.compile(
+    r"\s*(?:# (?:HELP|TYPE) [A-Za-z_:][\w:]* |[A-Za-z_:][\w:]*(?:\{[^}\n]*\})? (?:[-+]?[\d.]|NaN)\S*\s*$)", re.MULTILINE
+)
+_FRONTEND_CATEGORIES = frozenset((b"python_function", b"Trace"))
+
+NAMES = {
+    "manifest": "a run directory's manifest",
+    "kineto": "a torch profiler (Kineto) trace",
+    "kineto_frontend": "a trace of vLLM's front end",
+    "bench": "a benchmark result of vLLM",
+    "bench_serve": "a result of `vllm bench serve`",
+    "bench_latency": "a result of `vllm bench latency`",
+    "bench_throughput": "a result of `vllm bench throughput`",
+    "bench_startup": "a result of `vllm bench startup`",
+    "bench_wrapped": "a list of benchmark results",
+    "bench_printed": "what `vllm bench serve` printed",
+    "sweep_summary": "a summary of `vllm bench sweep`",
+    "samples": "recorded scrapes of /metrics",
+    "telemetry": "recorded telemetry",
+    "execution_trace": "a PyTorch execution trace",
+    "memory_timeline": "a PyTorch memory timeline",
+    "rocprof": "a rocprofiler-sdk result",
+    "model_config": "a model's config.json",
+    "profiler_table": "a table printed by the torch profiler",
+    "metrics": "Prometheus text",
+    "server_log": "a vLLM log",
+    "sqlite": "an SQLite database",
+    "archive": "an archive",
+}
+"""Every kind `sniff` tells, in words."""
+
+
+def sniff(path: str | Path) -> str | None:
+    """What a file is, by its content: one of `NAMES`, or None when it is none of these.
+
+    Looks at the first `HEAD` bytes of its decompressed content. The name serves only to tell a front-end
+    trace of vLLM, which may hold nothing of its own, from a worker's.
+    """
+    head = read_head(path)
+    if head.startswith(b"SQLite format 3\0"):
+        return "sqlite"
+    if head[257:262] == b"ustar" or head.startswith((b"PK\x03\x04", b"\x28\xb5\x2f\xfd")):
+        return "archive"
+    if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
+        kind = _json_kind(head)
+        if kind == "kineto":
+            return "kineto_frontend" if _is_frontend(Path(path), head) else kind
+        if kind is not None:
+            return kind
+    return _text_kind(decoded(head))
+
+
+def refusal(path: str | Path, wanted: str) -> InputError:
+    """An error that says what a file seems to be instead of `wanted` (a key of `NAMES`)."""
+    found = sniff(path)
+    if found is None or found == wanted:
+        return InputError(f"is not {NAMES[wanted]}", path=path)
+    return InputError(f"is {NAMES[found]}, not {NAMES[wanted]}", path=path)
+
+
+def outline(head: bytes) -> tuple[str, list[str]]:
+    """The shape of a JSON text by its beginning.
+
+    Returns
+    -------
+    tuple
+        `object` and its keys; `objects` (an array of them) and the keys of the first; `array`; or `other`.
+    """
+    shape, depth, wanted, last, keys = "other", 0, 1, b"", []
+    for match in _TOKEN.finditer(head):
+        token = match.group()
+        if token in (b"{", b"["):
+            depth += 1
+            if depth == 1:
+                shape, wanted = ("object", 1) if token == b"{" else ("array", 2)
+            elif depth == 2 and shape == "array":
+                if token == b"[":
+                    break
+                shape = "objects"
+        elif token in (b"}", b"]"):
+            depth -= 1
+            if depth < wanted:
+                break
+        elif token == b":":
+            if depth == wanted:
+                keys.append(last.decode("utf-8", errors="replace"))
+        else:
+            last = token[1:-1]
+    return shape, keys
+
+
+def _json_kind(head: bytes) -> str | None:
+    shape, found = outline(head)
+    if shape == "array":
+        return "memory_timeline" if re.match(rb"\s*\[\s*\[", head) else None
+    keys = frozenset(found)
+    known = _OBJECTS if shape == "object" else _IN_ARRAYS
+    return next((kind for kind, needed in known if needed <= keys), None)
+
+
+def _is_frontend(path: Path, head: bytes) -> bool:
+    if ".async_llm." in path.name:
+        return True
+    categories = frozenset(re.findall(rb'"cat"\s*:\s*"([^"]*)"', head))
+    return b'"distributedInfo"' not in head and b"python_function" in categories <= _FRONTEND_CATEGORIES
+
+
+def _text_kind(text: str) -> str | None:
+    text = text.replace("\r", "\n")  # progress bars
+    first = text[:20_000]
+    if "Self CPU" in first and re.match(r"\s*-{3,}(?: +-{3,})+ *$", first, re.MULTILINE):
+        return "profiler_table"
+    if "= Serving Benchmark Result =" in text:
+        return "bench_printed"
+    if _METRIC_LINE.match(text):
+        return "metrics"
+    return "server_log" if _LOG_LINE.search(text) else None
