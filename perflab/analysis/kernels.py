@@ -1,0 +1,114 @@
+"""Kernels: their categories, and how many came from CUDA graph replays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from perflab.knowledge.categories import Rules, load_rules
+from perflab.schema import CATEGORIES
+
+CATEGORY_TYPE = pd.CategoricalDtype(list(CATEGORIES))
+
+
+def categorize(kernels: pd.DataFrame, rules: Rules | None = None) -> pd.DataFrame:
+    """A copy of the table `kernels` with `category` filled from names.
+
+    Parameters
+    ----------
+    kernels
+        Needs `name` and `kind`.
+    rules
+        From `perflab.knowledge.categories.load_rules`; perflab's own unless given.
+
+    Notes
+    -----
+    Each distinct name is matched once, however many kernels bear it.
+    """
+    known = load_rules() if rules is None else rules
+    names, kinds = kernels["name"].astype("category"), kernels["kind"].astype("category")
+    name_code, kind_code = names.cat.codes.to_numpy(np.int64), kinds.cat.codes.to_numpy(np.int64)
+    pair, inverse = np.unique(name_code * max(len(kinds.cat.categories), 1) + kind_code, return_inverse=True)
+    found = [_category(names, kinds, int(code), known) for code in pair]
+    codes = CATEGORY_TYPE.categories.get_indexer(found).astype(np.int8)
+    category = pd.Categorical.from_codes(codes[inverse] if len(pair) else [], dtype=CATEGORY_TYPE)
+    return kernels.assign(category=category)
+
+
+def _category(names: pd.Series, kinds: pd.Series, code: int, rules: Rules) -> str:
+    name_code, kind_code = divmod(code, len(kinds.cat.categories))
+    if name_code < 0:
+        return "other"
+    return rules.category(str(names.cat.categories[name_code]), str(kinds.cat.categories[kind_code]))
+
+
+def name_totals(kernels: pd.DataFrame, category: str | None = None) -> pd.DataFrame:
+    """Time by name, largest first: what a category, or `other`, consists of.
+
+    Parameters
+    ----------
+    kernels
+        Needs `name`, `kind`, `category`, `dur_ns`.
+    category
+        Only this category; all unless given.
+
+    Returns
+    -------
+    DataFrame
+        One row a name: `name`, `category`, `kind`, `count`, `dur_ns` (plain sum), `share` of the plain sum of
+        all activities in `kernels`.
+    """
+    total = int(kernels["dur_ns"].sum())
+    chosen = kernels if category is None else kernels[kernels["category"] == category]
+    totals = (
+        chosen.groupby(["name", "category", "kind"], observed=True)["dur_ns"]
+        .agg(["size", "sum"])
+        .reset_index()
+        .rename(columns={"size": "count", "sum": "dur_ns"})
+        .sort_values(["dur_ns", "name"], ascending=[False, True], ignore_index=True)
+    )
+    return totals.assign(share=totals["dur_ns"] / total if total else np.nan)
+
+
+@dataclass(frozen=True)
+class GraphShare:
+    """How much of a rank's device activity came from CUDA graph replays."""
+
+    rank: int
+    kernels: int
+    in_graphs: int
+    dur_ns: int
+    in_graphs_ns: int
+    replays: int
+    largest_replay: int
+
+    @property
+    def share(self) -> float | None:
+        """Share of time inside replays; None where nothing was recorded."""
+        return self.in_graphs_ns / self.dur_ns if self.dur_ns else None
+
+
+def graph_share(kernels: pd.DataFrame) -> list[GraphShare]:
+    """For each rank, what share of its activities CUDA graph replays made.
+
+    Needs `rank`, `graph_id`, `correlation_id`, `dur_ns`. A replay is one launch: activities with one
+    correlation id. Inside one there are no operators to attribute kernels to, only names.
+    """
+    found = []
+    for rank, mine in kernels.groupby("rank"):
+        inside = mine[mine["graph_id"] >= 0]
+        sizes = inside.groupby("correlation_id").size()
+        found.append(
+            GraphShare(
+                rank=int(str(rank)),
+                kernels=len(mine),
+                in_graphs=len(inside),
+                dur_ns=int(mine["dur_ns"].sum()),
+                in_graphs_ns=int(inside["dur_ns"].sum()),
+                replays=len(sizes),
+                largest_replay=int(sizes.max()) if len(sizes) else 0,
+            )
+        )
+    return found

@@ -1,0 +1,116 @@
+"""Loads the rules that say what a kernel, a copy or a CPU operator is for.
+
+The rules are data: `kernel_categories.toml` holds them with the evidence for each. Applying them is
+`perflab.analysis.kernels`.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from perflab.errors import InputError
+from perflab.schema import CATEGORIES
+
+KINDS: tuple[str, ...] = ("kernel", "memcpy", "memset", "cpu_op")
+_KEYS = frozenset({"category", "pattern", "applies_to", "evidence"})
+_FILE = "kernel_categories.toml"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule: activities of kind `applies_to` whose name `pattern` finds are `category`."""
+
+    category: str
+    pattern: re.Pattern[str]
+    applies_to: str
+    evidence: str
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Rules in the order they are tried; the first match decides, and no match means `other`."""
+
+    rules: tuple[Rule, ...]
+
+    def rule_for(self, name: str, kind: str = "kernel") -> Rule | None:
+        """The rule that decides for a name, or None."""
+        for rule in self.rules:
+            if rule.applies_to == kind and rule.pattern.search(name):
+                return rule
+        return None
+
+    def category(self, name: str, kind: str = "kernel") -> str:
+        """The category of a name; `other` when no rule knows it."""
+        rule = self.rule_for(name, kind)
+        return "other" if rule is None else rule.category
+
+
+def load_rules(extra: Path | None = None) -> Rules:
+    """The rules that come with perflab, after those of a user's file.
+
+    Parameters
+    ----------
+    extra
+        A TOML file of `[[rule]]` tables with `category`, `pattern`, `applies_to` (default `kernel`) and
+        `evidence` (optional). Its rules are tried first.
+
+    Raises
+    ------
+    InputError
+        When the file cannot be read or a rule in it is not valid; the message names the rule by its number.
+    """
+    if extra is None:
+        return _own_rules()
+    try:
+        text = extra.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot be read as a file of kernel rules: {error}", path=extra) from error
+    return Rules(_parse(text, extra) + _own_rules().rules)
+
+
+@lru_cache(maxsize=1)
+def _own_rules() -> Rules:
+    text = files(__package__).joinpath(_FILE).read_text(encoding="utf-8")
+    return Rules(_parse(text, Path(_FILE)))
+
+
+def _parse(text: str, path: Path) -> tuple[Rule, ...]:
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"is not valid TOML: {error}", path=path) from error
+    entries = table.get("rule")
+    if not isinstance(entries, list) or not entries:
+        raise InputError("holds no [[rule]] tables", path=path)
+    return tuple(_rule(entry, number, path) for number, entry in enumerate(entries, start=1))
+
+
+def _rule(entry: Any, number: int, path: Path) -> Rule:
+    if not isinstance(entry, dict):
+        raise InputError(f"rule {number} is not a table; write [[rule]]", path=path)
+    unknown = sorted(set(entry) - _KEYS)
+    if unknown:
+        raise InputError(f"rule {number} has unknown key {unknown[0]!r}; it may have {sorted(_KEYS)}", path=path)
+    fields = {"applies_to": "kernel", "evidence": "", **entry}
+    for key in ("category", "pattern", "applies_to", "evidence"):
+        if not isinstance(fields.get(key), str):
+            raise InputError(f"rule {number} lacks {key}, or it is not text", path=path)
+    if fields["category"] not in CATEGORIES:
+        raise InputError(
+            f"rule {number}: category {fields['category']!r} is not one of {', '.join(CATEGORIES)}", path=path
+        )
+    if fields["applies_to"] not in KINDS:
+        raise InputError(
+            f"rule {number}: applies_to {fields['applies_to']!r} is not one of {', '.join(KINDS)}", path=path
+        )
+    try:
+        pattern = re.compile(fields["pattern"])
+    except re.error as error:
+        raise InputError(f"rule {number}: pattern is not a regular expression: {error}", path=path) from error
+    return Rule(fields["category"], pattern, fields["applies_to"], fields["evidence"])

@@ -1,0 +1,71 @@
+"""The rules that name kernels: real names, the traps in them, and files of users."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from perflab.errors import InputError
+from perflab.knowledge.categories import load_rules
+from perflab.schema import CATEGORIES
+
+NAMES = tomllib.loads((Path(__file__).parent / "kernel_names.toml").read_text())
+CASES = [
+    (kind, name, category)
+    for kind, categories in NAMES.items()
+    for category, names in categories.items()
+    for name in names
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "category"), CASES)
+def test_real_names(kind: str, name: str, category: str) -> None:
+    assert load_rules().category(name, kind) == category
+
+
+def test_copies_and_sets_are_memory() -> None:
+    rules = load_rules()
+    assert rules.category("Memcpy DtoH (Device -> Pinned)", "memcpy") == "memory"
+    assert rules.category("Memset (Device)", "memset") == "memory"
+
+
+def test_every_rule_has_evidence_and_none_is_shadowed_by_its_own_words() -> None:
+    rules = load_rules().rules
+    assert all(len(rule.evidence) > 20 for rule in rules)
+    assert {rule.category for rule in rules} == set(CATEGORIES) - {"graph_opaque", "other"}
+
+
+def test_a_users_rules_come_first(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('[[rule]]\ncategory = "moe"\npattern = \'^nvjet\'\nevidence = "my experts"\n')
+    assert load_rules(file).category("nvjet_sm90_tst") == "moe"
+    assert load_rules(file).category("fused_moe_kernel") == "moe"
+    assert load_rules().category("nvjet_sm90_tst") == "gemm"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[[rule]\n", "not valid TOML"),
+        ("", "no [[rule]]"),
+        ('[[rule]]\ncategory = "gemm"\n', "rule 1 lacks pattern"),
+        ("[[rule]]\ncategory = \"matmul\"\npattern = 'x'\n", "'matmul' is not one of"),
+        ("[[rule]]\ncategory = \"gemm\"\npattern = '('\n", "not a regular expression"),
+        ('[[rule]]\ncategory = "gemm"\npattern = \'x\'\napplies_to = "gpu"\n', "'gpu' is not one of"),
+        ('[[rule]]\ncategory = "gemm"\npattern = \'x\'\nwhy = "?"\n', "unknown key 'why'"),
+        ('[[rule]]\ncategory = "gemm"\npattern = 3\n', "rule 1 lacks pattern"),
+    ],
+)
+def test_a_bad_file_is_one_clear_line(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(text)
+    with pytest.raises(InputError) as caught:
+        load_rules(file)
+    assert said in str(caught.value)
+    assert str(file) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be read"):
+        load_rules(tmp_path / "none.toml")
