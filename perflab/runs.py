@@ -27,26 +27,13 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from perflab.errors import InputError
+from perflab.experiment.spec import Load as Load
 
 SCHEMA = 1
 MANIFEST = "manifest.json"
 
 T = TypeVar("T")
 Status = Literal["running", "complete", "partial", "failed", "skipped"]
-
-
-class Load(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How requests arrive: at most `concurrency` at once, at `rate` a second, or both (None: unbounded)."""
-
-    concurrency: int | None = None
-    rate: float | None = None
-
-    @property
-    def label(self) -> str:
-        """`c8`, `r2.5`, `c8-r2.5`, or `inf` for everything at once."""
-        parts = [f"c{self.concurrency}"] if self.concurrency is not None else []
-        parts += [f"r{self.rate:g}"] if self.rate is not None else []
-        return "-".join(parts) or "inf"
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -102,6 +89,18 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     exit_status: int | None = None
 
 
+class Server(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One start of the engine. `phases` are seconds from its start to where each phase was first logged."""
+
+    server_run: int
+    log: str
+    started: str | None = None
+    ready: str | None = None
+    ended: str | None = None
+    phases: dict[str, float] = {}
+    reason: str | None = None
+
+
 class Engine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The engine as it described itself. `settings` are vLLM's own names and resolved values."""
 
@@ -147,6 +146,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     engine: Engine = Engine()
     hardware: Hardware = Hardware()
     commands: list[Command] = []
+    servers: list[Server] = []
     points: list[Point] = []
     profiles: list[Profile] = []
     log: str | None = None
@@ -238,6 +238,10 @@ class RunWriter:
     def put_profile(self, profile: Profile) -> None:
         """Add a profiling pass, or replace the one with its id."""
         self.update(profiles=_put(self.manifest.profiles, profile, lambda p: p.id))
+
+    def put_server(self, server: Server) -> None:
+        """Add a start of the engine, or replace the one with its log."""
+        self.update(servers=_put(self.manifest.servers, server, lambda s: s.log))
 
     def add_command(self, command: Command) -> None:
         """Record a process that was started."""
