@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from perflab.analysis.intervals import Ints, as_ints
 from perflab.knowledge.categories import Rules, load_rules
 from perflab.schema import CATEGORIES
 
@@ -70,6 +71,35 @@ def name_totals(kernels: pd.DataFrame, category: str | None = None) -> pd.DataFr
         .sort_values(["dur_ns", "name"], ascending=[False, True], ignore_index=True)
     )
     return totals.assign(share=totals["dur_ns"] / total if total else np.nan)
+
+
+def launch_times(kernels: pd.DataFrame, launches: pd.DataFrame) -> tuple[Ints, Ints]:
+    """For each activity, when the host began and ended the call that asked for it.
+
+    Parameters
+    ----------
+    kernels
+        Needs `correlation_id`.
+    launches
+        Table `launches`, of the same rank.
+
+    Returns
+    -------
+    starts, ends
+        Both -1 where no call is known. All kernels of a graph replay have the call that launched the graph.
+        Where several calls bear an id, the first counts.
+    """
+    calls = launches[launches["correlation_id"] >= 0].sort_values(["correlation_id", "start_ns"])
+    ids = calls["correlation_id"].to_numpy(np.int64)
+    wanted = kernels["correlation_id"].to_numpy(np.int64)
+    if not len(ids):
+        nothing = np.full(len(wanted), -1, dtype=np.int64)
+        return nothing, nothing
+    at = np.minimum(np.searchsorted(ids, wanted, side="left"), len(ids) - 1)
+    known = (ids[at] == wanted) & (wanted >= 0)
+    start = calls["start_ns"].to_numpy(np.int64)
+    end = start + calls["dur_ns"].to_numpy(np.int64)
+    return as_ints(np.where(known, start[at], -1)), as_ints(np.where(known, end[at], -1))
 
 
 @dataclass(frozen=True)
