@@ -152,16 +152,7 @@ def overlaps(kernels: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
             found = {first: doubled} | {
                 second: int(covered(*sets[first], sets[second]).sum()) for second in sets if second > first
             }
-            rows += [
-                {
-                    "rank": int(str(rank)),
-                    "category": CATEGORIES[first],
-                    "with_category": CATEGORIES[second],
-                    "overlap_ns": ns,
-                }
-                for second, ns in found.items()
-                if ns
-            ]
+            rows += [(int(str(rank)), CATEGORIES[first], CATEGORIES[second], ns) for second, ns in found.items() if ns]
     table = pd.DataFrame(rows, columns=["rank", "category", "with_category", "overlap_ns"])
     return table.sort_values(["rank", "overlap_ns"], ascending=[True, False], ignore_index=True)
 

@@ -4,7 +4,7 @@ import analysis_tables as tables
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perflab.analysis.breakdown import breakdown, cpu_breakdown, innermost, overlaps, per_step_ms, summary
@@ -154,6 +154,7 @@ kernel = st.tuples(
 )
 
 
+@settings(max_examples=60, deadline=None)
 @given(st.lists(kernel, min_size=1, max_size=15), st.lists(st.integers(1, 20), min_size=1, max_size=4), st.randoms())
 def test_the_breakdown_is_a_partition_of_the_steps(
     rows: list[tuple[int, int, str, bool]], durations: list[int], random: object
