@@ -1,0 +1,310 @@
+"""The visual language of every figure: colours with one meaning each, fonts, titles, direct labels.
+
+A category has the same colour in every figure. Idle is light grey. Where one category is the finding, it alone
+is drawn in full colour and the others step back (`faded`). The title says the finding, the line under it says
+what was measured and how often. Colours are based on Okabe and Ito's set (2008), which people with the common
+colour vision deficiencies tell apart.
+
+Interface colours (ink, grid, paper, idle) are exact constants: the report replaces them in the SVG with CSS
+variables, so that one figure suits a light and a dark page.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Any, Literal, ParamSpec, TypeVar
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+from matplotlib import font_manager
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.text import Text
+
+INK, MUTED, LINE, GRID, PAPER, IDLE = "#1f2328", "#57606a", "#8c959f", "#e6e9ed", "#ffffff", "#d8dde3"
+ALERT = "#b3261e"
+"""A broken limit. Never a category."""
+
+INTERFACE = MappingProxyType(
+    {"ink": INK, "muted": MUTED, "line": LINE, "grid": GRID, "paper": PAPER, "idle": IDLE, "alert": ALERT}
+)
+"""Interface colours by the name of the CSS variable that replaces them in a report."""
+
+CATEGORY_COLOURS = MappingProxyType({
+    "attention": "#d55e00",
+    "gemm": "#0072b2",
+    "moe": "#56b4e9",
+    "communication": "#cc79a7",
+    "kv_cache": "#009e73",
+    "memory": "#6fc7ad",
+    "norm_act": "#e69f00",
+    "quantize": "#d8c712",
+    "sampling": "#7b61a8",
+    "embedding": "#9a6a3a",
+    "graph_opaque": "#1f5f66",
+    "other": "#4b5563",
+    "idle": IDLE,
+})  # fmt: skip
+
+GROUP_COLOURS = MappingProxyType({
+    "attention": CATEGORY_COLOURS["attention"],
+    "compute": CATEGORY_COLOURS["gemm"],
+    "memory": CATEGORY_COLOURS["kv_cache"],
+    "communication": CATEGORY_COLOURS["communication"],
+    "idle": IDLE,
+})  # fmt: skip
+
+IDLE_STRONG = "#5b6b7c"
+"""The main place or cause of idle time, where idle time itself is the subject."""
+
+COMPONENT_COLOURS = MappingProxyType({
+    "weights": CATEGORY_COLOURS["gemm"],
+    "kv_cache": CATEGORY_COLOURS["kv_cache"],
+    "peak_activation": CATEGORY_COLOURS["norm_act"],
+    "cuda_graphs": CATEGORY_COLOURS["graph_opaque"],
+    "non_torch": CATEGORY_COLOURS["other"],
+    "free": IDLE,
+})  # fmt: skip
+"""Components of device memory, in the colour of the category that uses them."""
+
+SERIES = ("#0072b2", "#d55e00", "#009e73", "#7b61a8", "#e69f00", "#56b4e9", "#9a6a3a", "#4b5563")
+"""Runs and loads, in the order in which they come; never beside categories in one figure."""
+
+WORDS = MappingProxyType({
+    "gemm": "GEMM", "moe": "MoE", "kv_cache": "KV cache", "norm_act": "norm, activation", "memory": "copy, set",
+    "graph_opaque": "inside CUDA graph", "peak_activation": "peak activation", "cuda_graphs": "CUDA graphs",
+    "non_torch": "outside torch",
+})  # fmt: skip
+"""How categories and components are written where it is not simply their name."""
+
+GROUP_WORDS = MappingProxyType({"memory": "memory (KV cache writes, copies)"})
+
+FADE = 0.42
+"""Opacity of what is not the finding."""
+
+WIDTH = 9.2
+"""Inches; the width of a report's column."""
+_MARGIN = 0.06
+_HEADING = "heading"
+PAPER_FIXED = "#fffffe"
+"""White that stays white on a dark page: text on a saturated fill."""
+
+_FONTS = ("Inter", "Source Sans 3", "Noto Sans", "Open Sans", "Helvetica Neue", "Arial", "Liberation Sans")
+_FALLBACK_FONTS = ("Noto Sans CJK SC", "PingFang SC", "Microsoft YaHei", "DejaVu Sans")
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@functools.lru_cache(maxsize=1)
+def rc() -> Any:
+    """The style sheet, with the best font this machine has (a missing one would warn at every draw)."""
+    params: dict[Any, Any] = dict(
+        mpl.rc_params_from_file(str(files(__package__) / "perflab.mplstyle"), use_default_template=False)
+    )
+    have = set(font_manager.get_font_names())
+    first = next((name for name in _FONTS if name in have), "DejaVu Sans")
+    params["font.family"] = [first, *(name for name in _FALLBACK_FONTS if name in have and name != first)]
+    return params
+
+
+def styled(draw: Callable[P, R]) -> Callable[P, R]:
+    """Run a drawing function under the perflab style, whatever the reader's own settings are."""
+
+    @functools.wraps(draw)
+    def inner(*args: P.args, **kwargs: P.kwargs) -> R:
+        with mpl.rc_context(rc()):
+            return draw(*args, **kwargs)
+
+    return inner
+
+
+def axes(ax: Axes | None, width: float = WIDTH, height: float = 3.0) -> Axes:
+    """`ax`, or the axes of a new figure of this size in inches (its heading comes on top of the height)."""
+    if ax is not None:
+        return ax
+    _, made = plt.subplots(figsize=(width, height), layout="constrained")
+    return made
+
+
+def figure_of(artist: Artist) -> Figure:
+    """The figure an artist is in, the whole one where there are subfigures."""
+    figure: Any = artist.figure
+    assert figure is not None
+    whole: Figure = figure.figure
+    return whole
+
+
+def word(name: str) -> str:
+    """A category, component or phase as a reader reads it."""
+    return WORDS.get(name, name)
+
+
+def capital(sentence: str) -> str:
+    """The sentence with a capital first letter, the rest as it is."""
+    return sentence[:1].upper() + sentence[1:]
+
+
+def join(words: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
+
+
+def head(ax: Axes, title: str, subtitle: str = "", *, whole: bool) -> Axes:
+    """Title (the finding) and under it, quieter, what was measured.
+
+    `whole`: the axes are all there is in the figure; the heading then starts at the figure's left edge and the
+    figure grows by its height. Otherwise it stands above the axes, as a panel's.
+    """
+    if whole:
+        head_figure(figure_of(ax), title, subtitle)
+        return ax
+    ax.set_title("\n".join(filter(None, (title, subtitle))), fontsize=10)
+    return ax
+
+
+def head_figure(figure: Figure, title: str, subtitle: str = "") -> None:
+    """Heading of a whole figure, wrapped to its width; the figure grows by the heading's height."""
+    width, height = figure.get_size_inches()
+    top = _MARGIN
+    heading = []
+    for text, size, weight, colour in ((title, 11.5, "bold", INK), (subtitle, 9.0, "normal", MUTED)):
+        if text:
+            artist = figure.text(0, 0, text, fontsize=size, fontweight=weight, color=colour, va="top", linespacing=1.2)
+            wrap(artist, width - 2 * _MARGIN)
+            artist.set_in_layout(False)
+            artist.set_gid(_HEADING)
+            heading.append((artist, top))
+            top += size_of(artist)[1] + 0.03
+    top += 0.05
+    for artist, offset in heading:
+        artist.set_position((_MARGIN / width, 1 - offset / height))
+    figure.set_label(title)
+    grow(figure, top, heading=True)
+
+
+def grow(figure: Figure, inches: float, *, heading: bool = False) -> None:
+    """Make a figure taller without moving its heading from the top; the new room belongs to the heading or the axes."""
+    width, height = figure.get_size_inches()
+    engine: Any = figure.get_layout_engine()
+    used = height * (1 - engine.get()["rect"][3]) if engine is not None else 0.0
+    total = height + inches
+    figure.set_size_inches(width, total)
+    for artist in figure.texts:
+        if artist.get_gid() == _HEADING:
+            x, y = artist.get_position()
+            artist.set_position((x, 1 - (1 - y) * height / total))
+    if engine is not None:
+        engine.set(rect=(0, 0, 1, 1 - (used + inches * heading) / total))
+
+
+def wrap(artist: Text, inches: float) -> None:
+    """Break a text at spaces so that it is no wider than this, by its real width."""
+    words, lines = artist.get_text().split(), [""]
+    for item in words:
+        longer = f"{lines[-1]} {item}".strip()
+        artist.set_text(longer)
+        if lines[-1] and size_of(artist)[0] > inches:
+            lines.append(item)
+        else:
+            lines[-1] = longer
+    artist.set_text("\n".join(lines))
+
+
+def title_of(figure: Figure) -> str:
+    """The finding a figure states: its heading, or the first panel's."""
+    return str(figure.get_label()) or next(
+        (t for ax in figure.axes if (t := ax.get_title("left") or ax.get_title())), ""
+    )
+
+
+def nothing(ax: Axes, title: str, why: str, *, whole: bool) -> Axes:
+    """Say inside the figure that there is nothing to draw, instead of drawing an empty frame."""
+    ax.set_axis_off()
+    if whole:
+        figure_of(ax).set_size_inches(WIDTH, 0.4)
+    ax.text(0.0, 0.5, why, transform=ax.transAxes, color=MUTED, fontsize=9.5, va="center", ha="left")
+    return head(ax, title, whole=whole)
+
+
+def readable_on(colour: str, alpha: float = 1.0) -> str:
+    """Ink that stands out on a fill: paper on dark, ink on light and on what is faded."""
+    r, g, b = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour))
+    return PAPER_FIXED if alpha > 0.9 and 0.2126 * r + 0.7152 * g + 0.0722 * b < 0.36 else INK
+
+
+def size_of(artist: Text) -> tuple[float, float]:
+    """Width and height of a text in inches, as it will be drawn."""
+    figure = figure_of(artist)
+    box = artist.get_window_extent()
+    return float(box.width / figure.dpi), float(box.height / figure.dpi)
+
+
+def settle(ax: Axes) -> None:
+    """Do the layout now, so that data coordinates mean their final pixels and labels can be fitted."""
+    figure = figure_of(ax)
+    figure.draw_without_rendering()
+
+
+def fits(artist: Text, ax: Axes, data_width: float, padding: float = 4.0) -> bool:
+    """Whether a text is narrower than a stretch of the x axis, less `padding` points on both sides."""
+    left, right = ax.transData.transform([(0, 0), (data_width, 0)])[:, 0]
+    figure = figure_of(ax)
+    return bool(size_of(artist)[0] + 2 * padding / 72 <= abs(right - left) / figure.dpi)
+
+
+def opacity(name: str, strong: bool) -> float:
+    """How strongly a part is drawn: in full if it is the finding (or already light), else faded."""
+    return 1.0 if strong or name in ("idle", "free") else FADE
+
+
+def key(
+    ax: Axes, names: Iterable[str], colours: Mapping[str, str], *, strong: str | None = None,
+    words: Mapping[str, str] = WORDS, faded: bool = True,
+) -> None:  # fmt: skip
+    """Swatches with names under the figure, for what had no room for a label of its own."""
+    handles = [
+        Patch(facecolor=colours[name], alpha=opacity(name, name == strong or not faded), label=words.get(name, name))
+        for name in names
+    ]
+    if not handles:
+        return
+    figure = figure_of(ax)
+    lines = -(-len(handles) // 8)
+    figure.legend(
+        handles=handles, loc="outside lower left", ncols=-(-len(handles) // lines), handlelength=0.9, handleheight=0.9,
+        handletextpad=0.5, columnspacing=1.3, labelcolor=MUTED, borderaxespad=0.2,
+    )  # fmt: skip
+    grow(figure, 0.1 + 0.19 * lines)
+
+
+def grid(ax: Axes, axis: Literal["x", "y"]) -> None:
+    """Quiet lines to read values along one axis, which then needs no ticks."""
+    ax.grid(True, axis=axis)
+    ax.tick_params(axis=axis, length=0)
+
+
+def bare(ax: Axes, *sides: str) -> None:
+    """Remove spines."""
+    for side in sides:
+        ax.spines[side].set_visible(False)
+
+
+def series(count: int) -> list[str]:
+    """As many colours for runs or loads; they repeat after eight."""
+    return [SERIES[i % len(SERIES)] for i in range(count)]
+
+
+def spread(wanted: Sequence[float], gap: float) -> list[float]:
+    """Positions at least `gap` apart, in the order given (ascending), moved as little as possible as a whole."""
+    at: list[float] = []
+    for position in wanted:
+        at.append(max(position, at[-1] + gap) if at else position)
+    shift = sum(a - w for a, w in zip(at, wanted, strict=True)) / max(len(at), 1)
+    return [position - shift for position in at]
