@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from perflab.analysis.intervals import Ints, as_ints, covered, exclusive, split, union, union_length
+from perflab.analysis.kernels import operators
 from perflab.analysis.steps import step_marks, step_of, steps_from_ranges
 from perflab.schema import CATEGORIES, PHASES, TABLES
 
@@ -63,7 +64,8 @@ def cpu_breakdown(cpu_ops: pd.DataFrame, ranges: pd.DataFrame) -> pd.DataFrame:
     Parameters
     ----------
     cpu_ops
-        Table `kernels` of kind `cpu_op` with categories; `stream` is the host thread.
+        A host's operators: table `kernels` of kind `cpu_op` with categories (`stream` is the host thread), or as
+        read from a trace (`rank`, `thread`, `name`, `start_ns`, `dur_ns`), to which perflab's own rules apply.
     ranges
         Table `ranges`; the thread that bears the step annotations is the worker's.
 
@@ -73,14 +75,15 @@ def cpu_breakdown(cpu_ops: pd.DataFrame, ranges: pd.DataFrame) -> pd.DataFrame:
         As `breakdown`, but an instant belongs to the innermost operator (self time), and `idle` is the rest of
         the step: Python and other host time outside operators, not a device that waits.
     """
-    operators = cpu_ops[cpu_ops["kind"] == "cpu_op"]
-    steps = steps_from_ranges(ranges, operators)
+    known = cpu_ops if "kind" in cpu_ops else operators(cpu_ops)
+    known = known[known["kind"] == "cpu_op"]
+    steps = steps_from_ranges(ranges, known)
     marks = step_marks(ranges)
     parts = []
     for rank, windows in steps.groupby("rank"):
         mine = marks[(marks["rank"] == rank) & (marks["domain"] == "host") & ~marks["dummy"]]
         thread = int(mine["thread"].mode().iloc[0])
-        ops = operators[(operators["rank"] == rank) & (operators["stream"] == thread)]
+        ops = known[(known["rank"] == rank) & (known["stream"] == thread)]
         start, end = _ends(ops)
         code = _codes(ops)
         own_start, own_end, row = innermost(start, end)

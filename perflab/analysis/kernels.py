@@ -9,7 +9,7 @@ import pandas as pd
 
 from perflab.analysis.intervals import Ints, as_ints
 from perflab.knowledge.categories import Rules, load_rules
-from perflab.schema import CATEGORIES
+from perflab.schema import CATEGORIES, conform
 
 CATEGORY_TYPE = pd.CategoricalDtype(list(CATEGORIES))
 
@@ -43,6 +43,27 @@ def _category(names: pd.Series, kinds: pd.Series, code: int, rules: Rules) -> st
     if name_code < 0:
         return "other"
     return rules.category(str(names.cat.categories[name_code]), str(kinds.cat.categories[kind_code]))
+
+
+def operators(cpu_ops: pd.DataFrame, rules: Rules | None = None) -> pd.DataFrame:
+    """A host's operators as table `kernels` of kind `cpu_op`, with categories; `stream` is the host thread.
+
+    Parameters
+    ----------
+    cpu_ops
+        Needs `rank`, `thread`, `name`, `start_ns`, `dur_ns`.
+    rules
+        As for `categorize`.
+    """
+    table = cpu_ops.assign(
+        device=-1,
+        stream=cpu_ops["thread"],
+        correlation_id=-1,
+        graph_id=-1,
+        kind=pd.Categorical.from_codes(np.zeros(len(cpu_ops), dtype=np.int8), ["cpu_op"]),
+        bytes=pd.array([pd.NA] * len(cpu_ops), dtype="Int64"),
+    )
+    return conform(categorize(table, rules), "kernels")
 
 
 def name_totals(kernels: pd.DataFrame, category: str | None = None) -> pd.DataFrame:

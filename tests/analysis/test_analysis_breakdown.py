@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perflab.analysis.breakdown import breakdown, cpu_breakdown, innermost, overlaps, per_step_ms, summary
+from perflab.analysis.kernels import operators
 from perflab.schema import CATEGORIES, PHASES, validate
 
 
@@ -120,6 +121,23 @@ def test_cpu_operators_count_their_self_time() -> None:
     assert set(table["kind"]) == {"cpu"}
     assert summary(table)[0]["kind"] == "cpu"
     assert cpu_breakdown(ops, tables.ranges()).empty
+
+
+def test_operators_as_read_are_categorised() -> None:
+    marks = tables.ranges(("host", 9, "execute_context_0(0)_generation_2(2)", 100, 50))
+    ops = pd.DataFrame(
+        {
+            "rank": 0,
+            "process": 3,
+            "thread": 9,
+            "name": ["_C::onednn_mm", "?"],
+            "start_ns": [110, 130],
+            "dur_ns": [15, 5],
+        }
+    )
+    table = cpu_breakdown(ops, marks)
+    assert share_of(table, 0) == {"gemm": 15, "other": 5, "idle": 30}
+    assert validate(operators(ops), "kernels")["stream"].tolist() == [9, 9]
 
 
 nested = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 20)), max_size=12)
