@@ -1,0 +1,220 @@
+"""Where does the time go? Traces of runs, or trace files, broken down by category with the trust report first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+
+from perflab.analysis.breakdown import breakdown as gpu_breakdown
+from perflab.analysis.breakdown import cpu_breakdown, summary
+from perflab.analysis.checks import Check, TraceFacts, trace_checks
+from perflab.analysis.findings import Finding, breakdown_findings
+from perflab.analysis.idle import idle_gaps, idle_summary
+from perflab.analysis.kernels import categorize, name_totals
+from perflab.analysis.steps import steps_from_ranges
+from perflab.errors import InputError
+from perflab.messages import say
+from perflab.read.files import sniff
+from perflab.read.kineto import Trace, read_kineto
+from perflab.runs import Engine, Run, is_run
+from perflab.tasks.find import find_runs
+
+
+@dataclass(frozen=True)
+class RankBreakdown:
+    """The breakdown of one rank's trace.
+
+    Attributes
+    ----------
+    source, run
+        The trace file, and the title of the run it belongs to.
+    kind
+        `gpu`: device time. `cpu`: a CPU engine's operators on the worker thread, self time; nothing here is
+        about a GPU.
+    record
+        `window_ns`, `busy_ns`, `idle_ns`, `categories`, `phases` as in the JSON contract.
+    table
+        Table `breakdown`. `gaps`: from `perflab.analysis.idle.idle_gaps` (empty for `cpu`).
+    kernels
+        Table `kernels` with categories; for `cpu` the operators, `stream` being the thread.
+    """
+
+    source: Path
+    run: str
+    rank: int
+    device: str
+    kind: Literal["gpu", "cpu"]
+    record: dict[str, Any]
+    table: pd.DataFrame
+    kernels: pd.DataFrame
+    launches: pd.DataFrame
+    ranges: pd.DataFrame
+    steps: pd.DataFrame
+    gaps: pd.DataFrame
+    idle: dict[str, Any]
+
+    @property
+    def window_ns(self) -> int:
+        """From the first step's start to the end of the last step's work."""
+        return int(self.record["window_ns"])
+
+    @property
+    def busy_ns(self) -> int:
+        """Time in which at least one activity ran."""
+        return int(self.record["busy_ns"])
+
+    @property
+    def idle_ns(self) -> int:
+        """The rest of the window."""
+        return int(self.record["idle_ns"])
+
+    def top_kernels(self) -> pd.DataFrame:
+        """Names by plain sum of time: `name`, `category`, `kind`, `count`, `dur_ns`, `share`."""
+        return name_totals(self.kernels)
+
+    def to_json(self) -> dict[str, Any]:
+        """The rank as the JSON contract has it."""
+        return {"run": self.run, "source": str(self.source), "device": self.device, **self.record, "idle": self.idle}
+
+
+@dataclass(frozen=True)
+class BreakdownReport:
+    """What `breakdown` answers."""
+
+    inputs: list[str]
+    trust: list[Check]
+    ranks: list[RankBreakdown]
+    findings: list[Finding] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """The `breakdown` document of the JSON contract. Collectives come with a later version: null, not none."""
+        return {
+            "schema": 1,
+            "inputs": self.inputs,
+            "trust": [check.to_json() for check in self.trust],
+            "ranks": [rank.to_json() for rank in self.ranks],
+            "collectives": None,
+            "findings": [finding.to_json() for finding in self.findings],
+        }
+
+
+@dataclass(frozen=True)
+class _Source:
+    """The traces of one profiling pass, and what is known of the engine."""
+
+    run: str
+    traces: list[Path]
+    engine: Engine
+    profile: str
+
+
+def breakdown(paths: str | Path | Sequence[str | Path]) -> BreakdownReport:
+    """Break down the traces of runs (by path or recorded name), of trace files, or of folders with trace files.
+
+    Raises
+    ------
+    InputError
+        When a path is none of these, or no trace is there.
+    """
+    parts = [paths] if isinstance(paths, str | Path) else list(paths)
+    sources = [source for part in parts for source in _sources(part)]
+    if not any(source.traces for source in sources):
+        raise InputError(say("breakdown.no_trace"), path=str(parts[0]) if parts else None)
+    trust: list[Check] = []
+    ranks: list[RankBreakdown] = []
+    findings: list[Finding] = []
+    for source in sources:
+        traces = [read_kineto(path) for path in source.traces]
+        mine = [_rank_breakdown(source, trace) for trace in traces]
+        checks = trace_checks([_facts(trace, rank) for trace, rank in zip(traces, mine, strict=True)], run=source.run)
+        trust += checks
+        ranks += mine
+        for rank in mine:
+            findings += breakdown_findings(rank.record, rank.idle, source.engine, checks, run=source.run)
+    return BreakdownReport([str(part) for part in parts], trust, ranks, findings)
+
+
+def _sources(part: str | Path) -> list[_Source]:
+    path = Path(part)
+    if path.exists() and not is_run(path):
+        files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
+        traces = files if path.is_file() else [p for p in files if sniff(p) == "kineto"]
+        if traces:
+            return [_Source(path.name, traces, Engine(), "files")]
+    return [source for run in find_runs(part) for source in _of_run(run)]
+
+
+def _of_run(run: Run) -> list[_Source]:
+    several = sum(bool(profile.traces) for profile in run.manifest.profiles) > 1
+    return [
+        _Source(
+            f"{run.manifest.title} ({profile.id})" if several else run.manifest.title,
+            [run.file(name) for name in profile.traces],
+            run.manifest.engine,
+            profile.id,
+        )
+        for profile in run.manifest.profiles
+        if profile.traces
+    ]
+
+
+def _rank_breakdown(source: _Source, trace: Trace) -> RankBreakdown:
+    if trace.has_gpu or trace.cpu_ops is None:
+        kernels = categorize(trace.kernels)
+        steps = steps_from_ranges(trace.ranges, kernels, trace.launches)
+        table = gpu_breakdown(kernels, steps)
+        kind: Literal["gpu", "cpu"] = "gpu"
+    else:
+        kernels = categorize(_operators(trace.cpu_ops))
+        steps = steps_from_ranges(trace.ranges, kernels)
+        table = cpu_breakdown(kernels, trace.ranges)
+        kind = "cpu"
+    gaps = idle_gaps(kernels, steps, trace.launches, trace.ranges)
+    records = summary(table)
+    return RankBreakdown(
+        source=trace.path,
+        run=source.run,
+        rank=trace.rank,
+        device=trace.device_name or say("breakdown.cpu_device" if kind == "cpu" else "breakdown.unknown_device"),
+        kind=kind,
+        record=records[0] if records else _nothing(trace.rank, kind),
+        table=table,
+        kernels=kernels,
+        launches=trace.launches,
+        ranges=trace.ranges,
+        steps=steps,
+        gaps=gaps,
+        idle=idle_summary(gaps).get(trace.rank, {}) if kind == "gpu" else {},
+    )
+
+
+def _nothing(rank: int, kind: str) -> dict[str, Any]:
+    """A rank whose trace holds no activity: nothing recorded is not 0 % busy."""
+    return {"rank": rank, "kind": kind, "window_ns": 0, "busy_ns": 0, "idle_ns": 0, "categories": {}, "phases": {}}
+
+
+def _operators(cpu_ops: pd.DataFrame) -> pd.DataFrame:
+    """Host operators in the form of the table `kernels`, the thread standing for the stream."""
+    return cpu_ops.rename(columns={"thread": "stream"}).assign(
+        device=-1, correlation_id=-1, graph_id=-1, kind=pd.Categorical(["cpu_op"] * len(cpu_ops)), category="other"
+    )
+
+
+def _facts(trace: Trace, rank: RankBreakdown) -> TraceFacts:
+    return TraceFacts(
+        rank=trace.rank,
+        world_size=trace.world_size,
+        truncated=trace.truncated,
+        has_gpu=trace.has_gpu,
+        unreadable=trace.unreadable,
+        kernels=rank.kernels,
+        launches=trace.launches,
+        steps=rank.steps,
+        table=rank.table,
+        rank_source=trace.rank_source,
+        notes=trace.notes,
+    )

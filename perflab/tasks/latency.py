@@ -1,0 +1,217 @@
+"""How fast is it? Latency and throughput of every measured point, by vLLM's definitions, with what can be doubted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from perflab.analysis.checks import BenchFacts, Check, bench_checks
+from perflab.analysis.latency import DISTRIBUTIONS, RATES, latency_metrics, metrics_from_reported
+from perflab.analysis.metrics import counter_deltas
+from perflab.errors import InputError
+from perflab.messages import say
+from perflab.read.bench import BenchResult, read_bench_all
+from perflab.read.prometheus import read_metrics
+from perflab.runs import Load, Point, Run, is_run
+from perflab.tasks.find import find_runs
+
+SHOWN = ("mean", "p50", "p90", "p95", "p99")
+
+
+@dataclass(frozen=True)
+class MeasuredPoint:
+    """One measured point: what was asked, the file, and what it says.
+
+    Attributes
+    ----------
+    metrics
+        In the shape of the JSON contract; None where it was not measured.
+    requests, chunks
+        Tables, None where the result is not detailed.
+    deltas
+        How the server's counters grew from before to after the point, by canonical name; empty where unknown.
+    """
+
+    run: str
+    source: Path
+    point: Point
+    result: BenchResult
+    metrics: dict[str, Any]
+    validity: list[Check]
+    deltas: dict[str, float] = field(default_factory=dict)
+    slos: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def requests(self) -> pd.DataFrame | None:
+        """Table `requests`, None where the result is not detailed."""
+        return self.result.requests
+
+    @property
+    def chunks(self) -> pd.DataFrame | None:
+        """Table `chunks`, None where the result is not detailed."""
+        return self.result.chunks
+
+    def to_json(self) -> dict[str, Any]:
+        """The point as the JSON contract has it."""
+        return {
+            "source": str(self.source),
+            "run": self.run,
+            "point": self.point.id,
+            "completed": self.result.completed,
+            "failed": self.result.failed,
+            "request_rate": self.point.load.rate,
+            "max_concurrency": self.point.load.concurrency,
+            "metrics": self.metrics,
+            "validity": [check.to_json() for check in self.validity],
+            "findings": [],
+        }
+
+
+@dataclass(frozen=True)
+class LatencyReport:
+    """What `latency` answers. `skipped` names points without a result, and why."""
+
+    inputs: list[str]
+    runs: list[MeasuredPoint]
+    skipped: list[str] = field(default_factory=list)
+
+    @property
+    def points(self) -> pd.DataFrame:
+        """One row a measured point.
+
+        Columns: `run`, `point`, `workload`, `data`, `input_len`, `output_len`, `load`, `concurrency`, `rate`, `repeat`,
+        `server_run`, `num_prompts`, `completed`, `failed`, `duration_s`, then `<metric>_<statistic>_ms` for ttft, tpot,
+        itl and e2el with mean, p50, p90, p95, p99, then the rates, then `source` (computed or reported). NA where not measured.
+        """
+        return pd.DataFrame([_row(measured) for measured in self.runs], columns=_columns())
+
+    def to_json(self) -> dict[str, Any]:
+        """The `latency` document of the JSON contract."""
+        return {
+            "schema": 1,
+            "inputs": self.inputs,
+            "runs": [measured.to_json() for measured in self.runs],
+            "skipped": self.skipped,
+        }
+
+
+def latency(paths: str | Path | Sequence[str | Path]) -> LatencyReport:
+    """Latency and throughput of runs (by path or recorded name), or of result files of `vllm bench serve`.
+
+    Raises
+    ------
+    InputError
+        When a path is neither, or nothing measured is there.
+    """
+    parts = [paths] if isinstance(paths, str | Path) else list(paths)
+    measured: list[MeasuredPoint] = []
+    skipped: list[str] = []
+    for part in parts:
+        if Path(part).is_file():
+            measured += _of_file(Path(part))
+        elif Path(part).is_dir() and not is_run(part) and list(Path(part).glob("*.json")):
+            for file in sorted(Path(part).glob("*.json")):
+                measured += _of_file(file)
+        else:
+            for run in find_runs(part):
+                found, missed = _of_run(run)
+                measured += found
+                skipped += missed
+    if not measured:
+        reasons = f": {'; '.join(skipped[:3])}" if skipped else ""
+        raise InputError(say("latency.nothing_measured", reasons=reasons), path=str(parts[0]) if parts else None)
+    return LatencyReport([str(part) for part in parts], measured, skipped)
+
+
+def _of_file(path: Path) -> list[MeasuredPoint]:
+    found = []
+    for number, result in enumerate(read_bench_all(path)):
+        load = Load(concurrency=result.meta.max_concurrency, rate=result.meta.request_rate)
+        name = path.stem if number == 0 else f"{path.stem}#{number + 1}"
+        point = Point(id=name, workload=name, load=load, num_prompts=result.meta.num_prompts, status="complete")
+        found.append(_measured(path.stem, path, point, result, {}, {}))
+    return found
+
+
+def _of_run(run: Run) -> tuple[list[MeasuredPoint], list[str]]:
+    found: list[MeasuredPoint] = []
+    missed: list[str] = []
+    slos = dict(run.manifest.asked.get("slos") or {})
+    for point in run.manifest.points:
+        if point.kind != "serve":
+            continue
+        if point.bench is None:
+            reason = point.reason or point.status
+            missed.append(say("latency.skipped", run=run.manifest.title, point=point.id, reason=reason))
+            continue
+        path = run.file(point.bench)
+        result = read_bench_all(path)[0]
+        found.append(_measured(run.manifest.title, path, point, result, _deltas(run, point), slos))
+    return found, missed
+
+
+def _deltas(run: Run, point: Point) -> dict[str, float]:
+    if point.metrics_before is None or point.metrics_after is None:
+        return {}
+    before, after = (read_metrics(run.file(name), 0) for name in (point.metrics_before, point.metrics_after))
+    return counter_deltas(before, after)
+
+
+def _measured(
+    run: str, path: Path, point: Point, result: BenchResult, deltas: dict[str, float], slos: dict[str, float]
+) -> MeasuredPoint:
+    if result.requests is not None:
+        metrics = latency_metrics(result.requests, result.chunks, result.duration_s, slos)
+    else:
+        metrics = metrics_from_reported(result.reported, result.completed)
+    facts = BenchFacts(
+        completed=result.completed,
+        failed=result.failed,
+        num_prompts=point.num_prompts or result.meta.num_prompts,
+        rate=point.load.rate,
+        concurrency=point.load.concurrency,
+        duration_s=result.duration_s,
+        total_output_tokens=result.total_output_tokens,
+        metrics=metrics,
+        requests=result.requests,
+        data=point.data,
+        deltas=deltas,
+    )
+    return MeasuredPoint(run, path, point, result, metrics, bench_checks(facts), deltas, slos)
+
+
+def _columns() -> list[str]:
+    facts = "run point workload data input_len output_len load concurrency rate repeat server_run".split()
+    facts += ["num_prompts", "completed", "failed", "duration_s"]
+    statistics = [f"{name.removesuffix('_ms')}_{shown}_ms" for name in DISTRIBUTIONS for shown in SHOWN]
+    return [*facts, *statistics, *RATES, "source"]
+
+
+def _row(measured: MeasuredPoint) -> dict[str, Any]:
+    point, result, metrics = measured.point, measured.result, measured.metrics
+    row: dict[str, Any] = {
+        "run": measured.run,
+        "point": point.id,
+        "workload": point.workload,
+        "data": point.data,
+        "input_len": point.input_len,
+        "output_len": point.output_len,
+        "load": point.load.label,
+        "concurrency": point.load.concurrency,
+        "rate": point.load.rate,
+        "repeat": point.repeat,
+        "server_run": point.server_run,
+        "num_prompts": point.num_prompts or result.meta.num_prompts,
+        "completed": result.completed,
+        "failed": result.failed,
+        "duration_s": result.duration_s,
+        "source": metrics["source"],
+    }
+    for name in DISTRIBUTIONS:
+        for shown in SHOWN:
+            row[f"{name.removesuffix('_ms')}_{shown}_ms"] = (metrics[name] or {}).get(shown)
+    return row | {rate: metrics[rate] for rate in RATES}
