@@ -96,11 +96,15 @@ class PlannedProfile:
 
 @dataclass(frozen=True)
 class Plan:
-    """All of it, in the order it is done: offline points, then each server with its points, then profiles."""
+    """All of it, in the order it is done: offline points, then each server with its points, then profiles.
+
+    `servers` are those measured on; `servers_in_all` counts the ones that are only profiled too.
+    """
 
     points: tuple[PlannedPoint, ...]
     profiles: tuple[PlannedProfile, ...]
     servers: int
+    servers_in_all: int
     serve_argv: tuple[str, ...]
     startup_s: float
     estimate_s: float
@@ -145,6 +149,7 @@ def plan(experiment: Experiment, flavour: Literal["cpu", "gpu"] = "gpu", *, serv
         points=tuple(points),
         profiles=tuple(profiles),
         servers=servers,
+        servers_in_all=servers_in_all,
         serve_argv=tuple(serve_argv(experiment, model=MODEL, port=PORT, known=serve or {}, profiler=config)),
         startup_s=pace.startup_s,
         estimate_s=total,

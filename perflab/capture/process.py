@@ -1,0 +1,216 @@
+"""Processes that are started as a group and ended as a whole group, whatever happens.
+
+vLLM is a tree of processes, and the ones below can outlive the one above. A `Group` is a session of its own;
+ending it means that no member of the session, and no descendant seen before, is left.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import IO, Self
+
+import psutil
+
+from perflab.errors import CaptureError
+
+_live: weakref.WeakSet[Group]
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
+
+
+def free_port() -> int:
+    """A TCP port that nothing on the loopback address listens on at this moment."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Interrupted(KeyboardInterrupt):
+    """perflab was told to end by a signal other than Ctrl-C."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        super().__init__(signal.Signals(number).name)
+
+
+@contextlib.contextmanager
+def ends_on_signals() -> Iterator[None]:
+    """Within: SIGTERM and SIGHUP raise `Interrupted`, so that groups are stopped on the way out."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def raise_it(number: int, _frame: FrameType | None) -> None:
+        raise Interrupted(number)
+
+    before = {number: signal.signal(number, raise_it) for number in _ENDING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Hold back signals: a second Ctrl-C must not cut short the stopping that the first one caused."""
+    held = {signal.SIGINT, *_ENDING}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, held)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class Group:
+    """One program and every process it starts.
+
+    Parameters
+    ----------
+    argv, env
+        The argument list (no shell) and the whole environment.
+    log
+        Where its output goes, appended; None: to nowhere.
+    piped
+        Give it pipes as stdin and stdout; only its stderr goes to `log` then.
+    """
+
+    def __init__(
+        self, argv: Sequence[str], env: Mapping[str, str], log: Path | None = None, *, piped: bool = False
+    ) -> None:
+        self.argv = list(argv)
+        self._seen: dict[int, float] = {}
+        sink: IO[bytes] | int = subprocess.DEVNULL
+        with contextlib.ExitStack() as stack:
+            if log is not None:
+                sink = stack.enter_context(log.open("ab"))
+            try:
+                self.process = subprocess.Popen(
+                    self.argv,
+                    env=dict(env),
+                    stdin=subprocess.PIPE if piped else subprocess.DEVNULL,
+                    stdout=subprocess.PIPE if piped else sink,
+                    stderr=sink if piped else subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise CaptureError(f"cannot start {self.argv[0]}: {error.strerror or error}") from error
+        self.pid = self.process.pid
+        _live.add(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def running(self) -> bool:
+        """Whether the program itself has not ended."""
+        return self.process.poll() is None
+
+    @property
+    def exit_status(self) -> int | None:
+        """Its exit status once it ended; negative: the signal that killed it."""
+        return self.process.poll()
+
+    def members(self) -> list[psutil.Process]:
+        """The processes of the group that live, the program first; descendants that left it included."""
+        self.process.poll()
+        self._notice_descendants()
+        pids = {pid for pid in psutil.pids() if _session(pid) == self.pid} | set(self._seen)
+        return [process for pid in sorted(pids) if (process := self._mine(pid)) is not None]
+
+    def stop(self, grace_s: float = 20.0) -> bool:
+        """End the whole group: the program is asked, then everyone is, then everyone is killed.
+
+        Returns whether asking was enough. Raises `CaptureError` when something is left even so.
+        """
+        with _undisturbed():
+            asked_only = self._stop(grace_s)
+        _live.discard(self)
+        return asked_only
+
+    def _stop(self, grace_s: float) -> bool:
+        self._notice_descendants()
+        if self.running:
+            # The program knows best how to end its own children, so it alone is asked first.
+            with contextlib.suppress(ProcessLookupError):
+                self.process.send_signal(signal.SIGTERM)
+            if self._gone_within(grace_s):
+                return self._reap()
+        elif self._gone_within(2.0):
+            return self._reap()
+        for number, patience in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 10.0)):
+            for process in self.members():
+                with contextlib.suppress(psutil.Error):
+                    process.send_signal(number)
+            if self._gone_within(patience):
+                self._reap()
+                return False
+        names = ", ".join(f"{process.pid}" for process in self.members())
+        raise CaptureError(f"processes {names} of {Path(self.argv[0]).name} could not be ended; kill them by hand")
+
+    def _reap(self) -> bool:
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        return True
+
+    def _gone_within(self, seconds: float) -> bool:
+        end = time.monotonic() + seconds
+        while self.members():
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.05)
+        return True
+
+    def _notice_descendants(self) -> None:
+        with contextlib.suppress(psutil.Error):
+            for process in psutil.Process(self.pid).children(recursive=True):
+                with contextlib.suppress(psutil.Error):
+                    self._seen.setdefault(process.pid, process.create_time())
+
+    def _mine(self, pid: int) -> psutil.Process | None:
+        """The living process `pid` if it is of this group: not a zombie, not a later process of that number."""
+        try:
+            process = psutil.Process(pid)
+            if process.status() == psutil.STATUS_ZOMBIE:
+                return None
+            known = self._seen.get(pid)
+            if known is not None and process.create_time() != known:
+                return None
+        except psutil.Error:
+            return None
+        return process
+
+
+def _session(pid: int) -> int | None:
+    try:
+        return os.getsid(pid)
+    except (ProcessLookupError, PermissionError):
+        return None
+
+
+_live = weakref.WeakSet()
+
+
+@atexit.register
+def _stop_what_is_left() -> None:
+    for group in list(_live):
+        with contextlib.suppress(CaptureError):
+            group.stop(grace_s=5.0)

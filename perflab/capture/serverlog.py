@@ -1,0 +1,146 @@
+"""What capture itself needs of a server's log: how far start-up is, what went wrong, the settings in use.
+
+The report's view of a log is `perflab.read`'s; this is only what decides how a run goes on.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+# In the order they come. Each is logged once at most; which ones come depends on the settings.
+PHASES: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("configured", re.compile(r"Initializing a V1 LLM engine|Initializing an LLM engine")),
+    ("loading", re.compile(r"Starting to load model|Loading safetensors checkpoint shards")),
+    ("loaded", re.compile(r"Loading weights took|Model loading took")),
+    ("compiling", re.compile(r"Dynamo bytecode transform time|Start compiling|Compiling a graph")),
+    ("kv_cache", re.compile(r"KV cache size: [\d,]+ tokens|# GPU blocks: ")),
+    ("capturing", re.compile(r"Capturing CUDA graphs")),
+    ("initialized", re.compile(r"init engine \(profile")),
+    ("serving", re.compile(r"Application startup complete")),
+)
+
+_PREFIX = re.compile(r"^\([^)]*pid=\d+\)\s+(?:(?P<level>[A-Z]+) \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]*\]\s?)?")
+_RAISED = re.compile(r"^(?:[A-Za-z_][\w]*\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Warning|Failure)\b:? ?")
+_ARGPARSE = re.compile(r"^(?:vllm|[\w.-]+)(?: [\w-]+)*: error: ")
+# These only say that something else went wrong, somewhere else.
+_ECHOES = re.compile(
+    r"See (?:stack trace|root cause)|due to an exception in a background process|Engine core initialization failed"
+    r"|EngineCore encountered|EngineDeadError|KeyboardInterrupt|SystemExit|CancelledError"
+)
+_BANNER = re.compile(r"Initializing a V1 LLM engine \(v(?P<version>[^)]+)\) with config: (?P<config>.*)$")
+_GIVEN = re.compile(r"non-default args: (?P<given>\{.*\})\s*$")
+_LINES: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("max_num_batched_tokens", re.compile(r"Chunked prefill is enabled with max_num_batched_tokens=(\d+)")),
+    ("max_model_len", re.compile(r"Using max model len (\d+)")),
+    ("attention_backend", re.compile(r"Using (\S+) attention backend")),
+)
+
+
+def phase_of(line: str) -> str | None:
+    """The phase of start-up that a line announces."""
+    return next((name for name, pattern in PHASES if pattern.search(line)), None)
+
+
+def root_cause(lines: Iterable[str]) -> str | None:
+    """The error that explains the end of a log: the first one raised that does not point elsewhere.
+
+    vLLM's processes each report the failure of the one below, so the last error is the least telling.
+    """
+    texts = [_PREFIX.sub("", line).rstrip() for line in lines]
+    echo: str | None = None
+    for index, text in enumerate(texts):
+        if _ARGPARSE.search(text):
+            return text
+        if not _RAISED.match(text):
+            continue
+        message = _with_rest(texts, index)
+        if _ECHOES.search(message):
+            echo = echo or message
+            continue
+        if "Warning" not in text.split(":")[0]:
+            return message
+    return echo or next((text for text in reversed(texts) if text.strip()), None)
+
+
+def _with_rest(texts: list[str], index: int) -> str:
+    """A raised error with the lines that continue its message (pydantic puts the reason on the next)."""
+    message = [texts[index].strip()]
+    for text in texts[index + 1 : index + 4]:
+        if not text.startswith("  ") or text.lstrip().startswith(("File ", "For further information")):
+            break
+        message.append(text.strip())
+    joined = " ".join(message)
+    return joined if len(joined) <= 600 else f"{joined[:600]}..."
+
+
+def settings(lines: Iterable[str]) -> dict[str, Any]:
+    """Settings as vLLM logged them: its banner, what the user gave, and lines that tell resolved values.
+
+    Simple values come as Python's; nested configurations stay the text they were logged as.
+    """
+    given: dict[str, Any] = {}
+    banner: dict[str, Any] = {}
+    told: dict[str, Any] = {}
+    for line in lines:
+        if match := _GIVEN.search(line):
+            given.update(_literal(match["given"]) or {})
+        elif match := _BANNER.search(line):
+            banner = {key: _value(text) for key, text in _split(match["config"])}
+        else:
+            for name, pattern in _LINES:
+                if found := pattern.search(line):
+                    told[name] = _value(found[1])
+    for name in ("host", "port", "model_tag", "profiler_config", "uds"):
+        given.pop(name, None)
+    if "max_seq_len" in banner:
+        banner["max_model_len"] = banner.pop("max_seq_len")
+    return {key: _plain(value) for key, value in {**given, **told, **banner}.items()}
+
+
+def _split(config: str) -> Iterator[tuple[str, str]]:
+    """`a=1, b=C(x=[1, 2]), c='d, e'` -> its top-level pairs."""
+    depth, quote, start = 0, "", 0
+    parts: list[str] = []
+    for index, char in enumerate(config):
+        if quote:
+            quote = "" if char == quote and config[index - 1] != "\\" else quote
+        elif char in "'\"":
+            quote = char
+        elif char in "([{<":
+            depth += 1
+        elif char in ")]}>":
+            depth -= 1
+        elif char == "," and depth == 0:
+            parts.append(config[start:index])
+            start = index + 1
+    for part in [*parts, config[start:]]:
+        name, equals, value = part.strip().partition("=")
+        if equals and name.isidentifier():
+            yield name, value
+
+
+def _literal(text: str) -> dict[str, Any] | None:
+    try:
+        found = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _value(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return text.removeprefix("torch.")
+
+
+def _plain(value: Any) -> Any:
+    """A value JSON has; whatever else as text."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value if value is None or isinstance(value, str | int | float | bool) else str(value)

@@ -1,0 +1,337 @@
+"""Runs an experiment: prepares the model, starts vLLM, measures every point, profiles, and records all of it.
+
+The run directory is written as the run goes on. A point that fails does not lose the others; a run that is
+cut short keeps what it has and says why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from perflab import __version__
+from perflab.capture.arguments import check_arguments
+from perflab.capture.client import BenchHost
+from perflab.capture.clock import Anchor, write_anchors
+from perflab.capture.engine import Server, start_server
+from perflab.capture.environment import shown_environment
+from perflab.capture.hardware import hardware
+from perflab.capture.models import ReadyModel, ready_model
+from perflab.capture.offline import measure_offline
+from perflab.capture.point import Bench, begun, measure
+from perflab.capture.probe import Probe, engine_python, has_vllm, probe
+from perflab.capture.process import ends_on_signals
+from perflab.capture.telemetry import TelemetrySampler
+from perflab.capture.torch_profile import profile, profile_begun
+from perflab.errors import CaptureError
+from perflab.experiment import Experiment, Plan, PlannedPoint, PlannedProfile, plan
+from perflab.experiment.commands import profiler_config
+from perflab.experiment.plan import profile_groups
+from perflab.messages import say
+from perflab.runs import SCHEMA, Engine, Manifest, Run, RunWriter, now, open_run
+from perflab.tasks.capture_records import Manuscript, Outlook, Progress
+
+_RESTARTS = 1
+
+
+def timestamp() -> str:
+    """The local time, as part of a file name."""
+    return time.strftime("%Y%m%d-%H%M%S")
+
+
+def dry_run(experiment: Experiment) -> Plan:
+    """The plan; nothing is started.
+
+    Where vLLM is installed its arguments are checked as for a real run, and the flavour decides the estimate.
+    """
+    python = engine_python(experiment.engine.python)
+    if not has_vllm(python):
+        return plan(experiment, "gpu" if hardware().gpus else "cpu")
+    engine = probe(experiment.engine.python)
+    check_arguments(experiment, engine)
+    return plan(experiment, engine.flavour, serve=engine.arguments["serve"])
+
+
+def run_experiment(
+    experiment: Experiment, out: str | Path, progress: Callable[[Progress], None] = lambda _: None
+) -> Run:
+    """Run an experiment into the directory `out`, which must be new or empty.
+
+    Parameters
+    ----------
+    progress
+        Called with what is happening and how long is left, some times a second while a point runs.
+
+    Returns
+    -------
+    The run. Its status is complete, partial (something failed, `reason` says what) or failed (nothing was
+    measured).
+
+    Raises
+    ------
+    InputError, CaptureError
+        Before anything was written: the experiment does not fit the installed vLLM, or there is none.
+    KeyboardInterrupt
+        When stopped; the run directory is complete as far as it went, and nothing is left running.
+    """
+    with ends_on_signals():
+        outlook = Outlook(progress)
+        outlook.say("prepare", say("capture.probing"))
+        engine = probe(experiment.engine.python)
+        remarks = check_arguments(experiment, engine)
+        steps = plan(experiment, engine.flavour, serve=engine.arguments["serve"])
+        writer = RunWriter(Path(out).resolve(), _manifest(experiment, engine, steps, remarks))
+        record = Manuscript(experiment, writer)
+        outlook.expect(steps)
+        try:
+            _run(experiment, engine, steps, record, outlook)
+        except CaptureError as error:
+            record.close(steps, str(error))
+        except BaseException as error:
+            # A bug must not leave a manifest that says "running" either.
+            stopped = isinstance(error, KeyboardInterrupt)
+            record.close(steps, say("capture.interrupted") if stopped else f"{type(error).__name__}: {error}")
+            raise
+        else:
+            record.close(steps, None)
+        outlook.say("done", say("capture.finished"))
+        return open_run(writer.path)
+
+
+def _manifest(experiment: Experiment, engine: Probe, steps: Plan, remarks: list[str]) -> Manifest:
+    notes = list(remarks)
+    if engine.broken:
+        names = ", ".join(sorted(engine.broken))
+        notes.append(say("capture.hidden", names=names, torch=engine.torch_version))
+    return Manifest(
+        schema=SCHEMA,
+        id=uuid4().hex[:12],
+        title=experiment.title,
+        origin="captured",
+        created=now(),
+        perflab_version=__version__,
+        notes=notes,
+        asked={
+            "experiment": experiment.name,
+            "model": experiment.model.name,
+            "engine_args": dict(experiment.engine.args),
+            "prefix_caching": experiment.prefix_caching,
+            "server_runs": experiment.server_runs,
+            "points": len(steps.points),
+            "profiles": len(steps.profiles),
+            "seed": experiment.seed,
+        },
+        engine=Engine(
+            flavour=engine.flavour,
+            vllm_version=engine.vllm_version,
+            torch_version=engine.torch_version,
+            python_version=engine.python_version,
+            model=experiment.model.served_name,
+        ),
+        hardware=hardware(),
+    )
+
+
+def _run(experiment: Experiment, engine: Probe, steps: Plan, record: Manuscript, outlook: Outlook) -> None:
+    writer = record.writer
+    model = ready_model(experiment.model, engine, lambda text: outlook.say("prepare", text))
+    for note in model.notes:
+        writer.note(note)
+    if model.config is not None:
+        shutil.copyfile(model.config, writer.path / "model_config.json")
+        writer.update(model_config="model_config.json")
+    outlook.begin_measuring()
+    telemetry = TelemetrySampler(writer.path / "telemetry.jsonl", experiment.telemetry_interval_s)
+    session = _Session(experiment, engine, record, outlook, model, telemetry)
+    with telemetry:
+        try:
+            session.run(steps)
+        finally:
+            session.finish()
+    if telemetry.failures:
+        writer.note(say("capture.telemetry_lost", count=telemetry.failures, why=telemetry.last_failure))
+
+
+@dataclass
+class _Session:
+    """The part of a run in which processes of vLLM exist."""
+
+    experiment: Experiment
+    engine: Probe
+    record: Manuscript
+    outlook: Outlook
+    model: ReadyModel
+    telemetry: TelemetrySampler
+    anchors: list[Anchor] = field(default_factory=list)
+    servers: int = 0
+
+    @property
+    def writer(self) -> RunWriter:
+        return self.record.writer
+
+    def run(self, steps: Plan) -> None:
+        for planned in steps.offline:
+            self._measure_offline(planned)
+        groups = _grouped(steps)
+        if not steps.servers and not groups:
+            return
+        host = BenchHost(self.experiment, self.engine, local=self.model.local, log=self.writer.path / "client.log")
+        with host:
+            for server_run in range(max(steps.servers, 1 if groups else 0)):
+                last = server_run == max(steps.servers, 1) - 1
+                profiles = groups.pop(0) if last and groups else []
+                self._on_server(host, server_run, steps.of_server(server_run), profiles)
+            for profiles in groups:
+                self._on_server(host, server_run, [], profiles)
+
+    def finish(self) -> None:
+        if self.anchors:
+            write_anchors(self.writer.path / "clock.json", self.anchors)
+            self.writer.update(clock="clock.json")
+        if self.telemetry.file.is_file():
+            self.writer.update(telemetry=self.writer.relative(self.telemetry.file))
+
+    def _measure_offline(self, planned: PlannedPoint) -> None:
+        message = say("capture.measuring", id=planned.id, prompts=planned.request.num_prompts)
+        self.writer.put_point(begun(planned))
+        with self.outlook.job(planned.id, planned.estimate_s, "measure", message) as tick:
+            point, command, anchors = measure_offline(
+                self.experiment,
+                self.engine,
+                self.writer,
+                planned,
+                model=self.model.name,
+                local=self.model.local,
+                tick=lambda: tick(message),
+            )
+        self.anchors += anchors
+        self.record.point(point, command, self._environment())
+
+    def _on_server(
+        self, host: BenchHost, server_run: int, points: list[PlannedPoint], profiles: list[PlannedProfile]
+    ) -> None:
+        """One server with its points, then its profiles; started again once if it ends by itself."""
+        waiting: list[PlannedPoint | PlannedProfile] = [*points, *profiles]
+        for _ in range(1 + _RESTARTS):
+            try:
+                waiting = self._until_server_ends(host, server_run, waiting, profiles)
+            except CaptureError as error:
+                self.record.skip(waiting, server_run, say("capture.no_server", why=error))
+                return
+            if not waiting:
+                return
+        self.record.skip(waiting, server_run, say("capture.not_reached", why=self.record.last_reason))
+
+    def _until_server_ends(
+        self,
+        host: BenchHost,
+        server_run: int,
+        waiting: list[PlannedPoint | PlannedProfile],
+        profiles: list[PlannedProfile],
+    ) -> list[PlannedPoint | PlannedProfile]:
+        incoming = self.writer.folder(f"profile/.server-{self.servers}") if profiles else None
+        config = profiler_config(profiles[0].spec, str(incoming)) if incoming is not None else None
+        try:
+            with self._server(host, server_run, config) as (server, bench):
+                for index, planned in enumerate(waiting):
+                    if not server.running:
+                        return waiting[index:]
+                    if isinstance(planned, PlannedPoint):
+                        self._measure(bench, planned)
+                    else:
+                        assert incoming is not None
+                        self._profile(bench, planned, incoming, server_run)
+            return []
+        finally:
+            if incoming is not None:
+                shutil.rmtree(incoming, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def _server(
+        self, host: BenchHost, server_run: int, profiler: dict[str, Any] | None
+    ) -> Iterator[tuple[Server, Bench]]:
+        log = self.writer.path / ("server.log" if self.servers == 0 else f"server-{self.servers}.log")
+        self.servers += 1
+        message = say("capture.starting")
+        with self.outlook.job(f"server {log.name}", None, "start", message) as tick:
+            server = start_server(
+                self.experiment,
+                self.engine,
+                model=self.model.name,
+                local=self.model.local,
+                log=log,
+                profiler=profiler,
+            )
+            kept = self.record.server_started(server, server_run, self._environment())
+            try:
+                # Both import vLLM for a while; side by side they are ready sooner.
+                host.start()
+                self.telemetry.watch("engine", server.group.pid)
+                self.telemetry.watch("client", host.pid)
+                server.wait_ready(
+                    self.experiment.engine.startup_deadline_s, lambda phase: tick(say(f"capture.phase_{phase}"))
+                )
+            except BaseException as error:
+                server.stop()
+                self.record.server_ended(server, kept, str(error))
+                raise
+        kept = self.record.server_ready(server, kept)
+        bench = Bench(self.experiment, self.engine, self.writer, host, server, self.model.name)
+        try:
+            yield server, bench
+        finally:
+            ended_itself = not server.running
+            reason = bench.trouble() if ended_itself else None
+            self.outlook.say("stop", say("capture.stopping"))
+            self.telemetry.watch("engine", None)
+            server.stop()
+            self.record.server_ended(server, kept, reason)
+
+    def _measure(self, bench: Bench, planned: PlannedPoint) -> None:
+        self.telemetry.watch("client", bench.host.pid)
+        message = say("capture.measuring", id=planned.id, prompts=planned.request.num_prompts)
+        self.writer.put_point(begun(planned))
+        with self.outlook.job(planned.id, planned.estimate_s, "measure", message) as tick:
+            point, command, anchors, remarks = measure(
+                bench,
+                planned,
+                lambda done, asked: tick(say("capture.progress", id=planned.id, done=done, asked=asked)),
+            )
+        self.anchors += anchors
+        for remark in remarks:
+            self.writer.note(remark)
+        self.record.point(point, command, {})
+
+    def _profile(self, bench: Bench, planned: PlannedProfile, incoming: Path, server_run: int) -> None:
+        message = say("capture.profiling", id=planned.spec.id)
+        self.writer.put_profile(profile_begun(planned, server_run))
+        with self.outlook.job(f"profile {planned.spec.id}", planned.estimate_s, "profile", message):
+            found, command = profile(
+                bench, planned, incoming, server_run=server_run, ranks=_ranks(self.writer.manifest.engine)
+            )
+        self.record.profile(found, command)
+
+    def _environment(self) -> dict[str, str]:
+        extra = self.experiment.engine.env
+        return shown_environment(self.engine.engine_environment(offline=self.model.local, extra=extra), extra)
+
+
+def _grouped(steps: Plan) -> list[list[PlannedProfile]]:
+    by_id = {planned.spec.id: planned for planned in steps.profiles}
+    groups = profile_groups(tuple(planned.spec for planned in steps.profiles))
+    return [[by_id[spec.id] for spec in group] for group in groups]
+
+
+def _ranks(engine: Engine) -> int:
+    """How many workers the engine has, each of which writes a trace."""
+    sizes = [engine.settings.get(f"{name}_parallel_size", 1) for name in ("tensor", "pipeline", "data")]
+    product = 1
+    for size in sizes:
+        product *= size if isinstance(size, int) and size > 0 else 1
+    return product
