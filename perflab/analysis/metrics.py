@@ -39,7 +39,7 @@ _FINISHED = re.compile(r"(?:^|,)finished_reason=([^,]*)")
 
 
 def bare_name(metric: str) -> str:
-    """A metric's name without vLLM's prefix and a counter's suffix: `vllm:num_preemptions_total` -> `num_preemptions`."""
+    """A metric's name without prefix and suffix: `vllm:num_preemptions_total` -> `num_preemptions`."""
     return metric.removeprefix("vllm:").removesuffix("_total")
 
 
