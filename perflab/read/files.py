@@ -183,6 +183,22 @@ def read_text(path: str | Path) -> tuple[str, str | None]:
     return decoded(b"".join(parts)), blocks.damage
 
 
+def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
+    """The lines of a UTF-8 file that are not blank, with their numbers from 1, in bounded memory.
+
+    A file that ends early gives its last line as far as it goes.
+    """
+    number, rest = 0, b""
+    for block in Blocks(path):
+        *whole, rest = (rest + block).split(b"\n")
+        for line in whole:
+            number += 1
+            if line.strip():
+                yield number, decoded(line)
+    if rest.strip():
+        yield number + 1, decoded(rest)
+
+
 def decoded(data: bytes) -> str:
     """Bytes as text, see `read_text`."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
