@@ -21,4 +21,6 @@ def write_whole(path: Path, text: str) -> None:
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".part-")
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         file.write(text)
-    Path(name).replace(path)
+    part = Path(name)
+    part.chmod(0o644)
+    part.replace(path)

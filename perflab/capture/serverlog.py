@@ -31,7 +31,7 @@ _ECHOES = re.compile(
     r"|EngineCore encountered|EngineDeadError|KeyboardInterrupt|SystemExit|CancelledError"
 )
 _BANNER = re.compile(r"Initializing a V1 LLM engine \(v(?P<version>[^)]+)\) with config: (?P<config>.*)$")
-_GIVEN = re.compile(r"non-default args: (?P<given>\{.*\})\s*$")
+_GIVEN = re.compile(r"non-default args: \{(?P<given>.*)\}\s*$")
 _LINES: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("max_num_batched_tokens", re.compile(r"Chunked prefill is enabled with max_num_batched_tokens=(\d+)")),
     ("max_model_len", re.compile(r"Using max model len (\d+)")),
@@ -86,9 +86,9 @@ def settings(lines: Iterable[str]) -> dict[str, Any]:
     told: dict[str, Any] = {}
     for line in lines:
         if match := _GIVEN.search(line):
-            given.update(_literal(match["given"]) or {})
+            given.update(_given(match["given"]))
         elif match := _BANNER.search(line):
-            banner = {key: _value(text) for key, text in _split(match["config"])}
+            banner = _banner(match["config"])
         else:
             for name, pattern in _LINES:
                 if found := pattern.search(line):
@@ -100,13 +100,12 @@ def settings(lines: Iterable[str]) -> dict[str, Any]:
     return {key: _plain(value) for key, value in {**given, **told, **banner}.items()}
 
 
-def _split(config: str) -> Iterator[tuple[str, str]]:
-    """`a=1, b=C(x=[1, 2]), c='d, e'` -> its top-level pairs."""
+def _pieces(text: str) -> Iterator[str]:
+    """`a=1, b=C(x=[1, 2]), c='d, e'` -> its parts between the commas of the outermost level."""
     depth, quote, start = 0, "", 0
-    parts: list[str] = []
-    for index, char in enumerate(config):
+    for index, char in enumerate(text):
         if quote:
-            quote = "" if char == quote and config[index - 1] != "\\" else quote
+            quote = "" if char == quote and text[index - 1] != "\\" else quote
         elif char in "'\"":
             quote = char
         elif char in "([{<":
@@ -114,20 +113,21 @@ def _split(config: str) -> Iterator[tuple[str, str]]:
         elif char in ")]}>":
             depth -= 1
         elif char == "," and depth == 0:
-            parts.append(config[start:index])
+            yield text[start:index].strip()
             start = index + 1
-    for part in [*parts, config[start:]]:
-        name, equals, value = part.strip().partition("=")
-        if equals and name.isidentifier():
-            yield name, value
+    yield text[start:].strip()
 
 
-def _literal(text: str) -> dict[str, Any] | None:
-    try:
-        found = ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
+def _banner(config: str) -> dict[str, Any]:
+    """`model='m', seed=0` -> the settings."""
+    pairs = (piece.partition("=") for piece in _pieces(config))
+    return {name: _value(value) for name, equals, value in pairs if equals and name.isidentifier()}
+
+
+def _given(mapping: str) -> dict[str, Any]:
+    """`'model': 'm', 'profiler_config': ProfilerConfig(...)` -> the settings."""
+    pairs = (piece.partition(": ") for piece in _pieces(mapping))
+    return {name.strip("'\""): _value(value) for name, colon, value in pairs if colon}
 
 
 def _value(text: str) -> Any:

@@ -18,7 +18,7 @@ from perflab.errors import InputError
 
 def closest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
     """The names of `known` most like `name`, best first; the whole of `known` where it is short."""
-    names = sorted(known)
+    names = sorted(set(known))
     found = difflib.get_close_matches(name, names, n=count, cutoff=0.5)
     return found or (names if len(names) <= 12 else [])
 
