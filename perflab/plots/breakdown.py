@@ -148,30 +148,30 @@ def plot_step_time(table: pd.DataFrame, *, by: str = "category", device: str = "
 def plot_top_kernels(top: pd.DataFrame, *, limit: int = 12, device: str = "GPU", ax: Axes | None = None) -> Axes:
     """The kernels (or operators) that take most time, longest first, in the colour of their category.
 
-    Needs a row a name: `name`, `category`, `count`, `total_ns`, `share` (of busy time, 0 to 1).
+    Needs a row a name: `name`, `category`, `count`, `dur_ns` (sum over its calls), `share` (of the sum over all).
     """
     whole, ax = ax is None, style.axes(ax)
     kind = "kernel" if device == "GPU" else "operator"
     if top.empty:
         return style.nothing(ax, f"No {kind}s recorded", f"The trace holds no {device} activity.", whole=whole)
-    shown = top.sort_values("total_ns", ascending=False, kind="stable").head(limit)
+    shown = top.sort_values("dur_ns", ascending=False, kind="stable").head(limit)
     categories = shown["category"].astype(str).tolist()
     names = short_kernel_names(shown["name"].astype(str))
-    unit_ns, unit = bars.scale(float(shown["total_ns"].max()))
+    unit_ns, unit = bars.scale(float(shown["dur_ns"].max()))
     places = {("", str(name)): float(i) for i, name in enumerate(shown["name"])}
     bars.frame(ax, places, [names[name] for _, name in places], whole=whole, titled=False)
-    longest = float(shown["total_ns"].max()) / unit_ns
+    longest = float(shown["dur_ns"].max()) / unit_ns
     ax.set_xlim(0, longest * 1.3)
     ax.set_xlabel(f"total time ({unit})")
     for place, row in enumerate(shown.itertuples()):
         category = categories[place]
         alpha = style.opacity(category, category == categories[0])
-        ax.barh(place, row.total_ns / unit_ns, height=bars.BAR, color=style.CATEGORY_COLOURS[category], alpha=alpha)
-        calls = f"{units.show_count(row.count)} × {units.show_time(row.total_ns / row.count)}"
-        _at_end(ax, row.total_ns / unit_ns, place, f"{units.show_share(row.share)}   {calls}")
+        ax.barh(place, row.dur_ns / unit_ns, height=bars.BAR, color=style.CATEGORY_COLOURS[category], alpha=alpha)
+        calls = f"{units.show_count(row.count)} × {units.show_time(row.dur_ns / row.count)}"
+        _at_end(ax, row.dur_ns / unit_ns, place, f"{units.show_share(row.share)}   {calls}")
     style.head(
-        ax, _top_title(shown, kind, device),
-        f"Sum over all calls; share of busy {device} time; calls and their mean. {len(top)} different names in all",
+        ax, _top_title(shown, kind),
+        f"Sum over all calls, share of the sum over all {kind}s, calls and their mean; {len(top)} different names",
         whole=whole,
     )  # fmt: skip
     style.key(ax, dict.fromkeys(categories), style.CATEGORY_COLOURS, strong=categories[0])
@@ -331,12 +331,11 @@ def _takes(part: str, device: str) -> str:
     return f"{style.word(part)} takes"
 
 
-def _top_title(shown: pd.DataFrame, kind: str, device: str) -> str:
-    covered = units.show_share(float(shown["share"].sum()))
+def _top_title(shown: pd.DataFrame, kind: str) -> str:
+    covered, first = units.show_share(float(shown["share"].sum())), units.show_share(float(shown["share"].iloc[0]))
     if len(shown) == 1:
-        return f"One {kind} takes {covered} of busy {device} time"
-    first = units.show_share(float(shown["share"].iloc[0]))
-    return f"{len(shown)} {kind}s take {covered} of busy {device} time, the first alone {first}"
+        return f"One {kind} takes {covered} of all {kind} time"
+    return f"{len(shown)} {kind}s take {covered} of all {kind} time, the first alone {first}"
 
 
 def _at_end(ax: Axes, x: float, y: float, text: str) -> None:

@@ -28,12 +28,13 @@ from matplotlib.patches import Patch
 from matplotlib.text import Text
 
 INK, MUTED, LINE, GRID, PAPER, IDLE = "#1f2328", "#57606a", "#8c959f", "#e6e9ed", "#ffffff", "#d8dde3"
+OTHER = "#4b5563"
 ALERT = "#b3261e"
 """A broken limit. Never a category."""
 
-INTERFACE = MappingProxyType(
-    {"ink": INK, "muted": MUTED, "line": LINE, "grid": GRID, "paper": PAPER, "idle": IDLE, "alert": ALERT}
-)
+INTERFACE = MappingProxyType({
+    "ink": INK, "muted": MUTED, "line": LINE, "grid": GRID, "paper": PAPER, "idle": IDLE, "other": OTHER, "alert": ALERT,
+})  # fmt: skip
 """Interface colours by the name of the CSS variable that replaces them in a report."""
 
 CATEGORY_COLOURS = MappingProxyType({
@@ -48,7 +49,7 @@ CATEGORY_COLOURS = MappingProxyType({
     "sampling": "#7b61a8",
     "embedding": "#9a6a3a",
     "graph_opaque": "#1f5f66",
-    "other": "#4b5563",
+    "other": OTHER,
     "idle": IDLE,
 })  # fmt: skip
 
@@ -73,7 +74,7 @@ COMPONENT_COLOURS = MappingProxyType({
 })  # fmt: skip
 """Components of device memory, in the colour of the category that uses them."""
 
-SERIES = ("#0072b2", "#d55e00", "#009e73", "#7b61a8", "#e69f00", "#56b4e9", "#9a6a3a", "#4b5563")
+SERIES = ("#0072b2", "#d55e00", "#009e73", "#7b61a8", "#e69f00", "#56b4e9", "#9a6a3a", OTHER)
 """Runs and loads, in the order in which they come; never beside categories in one figure."""
 
 WORDS = MappingProxyType({
@@ -92,8 +93,8 @@ WIDTH = 9.2
 """Inches; the width of a report's column."""
 _MARGIN = 0.06
 _HEADING = "heading"
-PAPER_FIXED = "#fffffe"
-"""White that stays white on a dark page: text on a saturated fill."""
+FIXED_WHITE, FIXED_BLACK = "#fffffe", "#1f2329"
+"""Text on a full colour: the same on a light and on a dark page."""
 
 _FONTS = ("Inter", "Source Sans 3", "Noto Sans", "Open Sans", "Helvetica Neue", "Arial", "Liberation Sans")
 _FALLBACK_FONTS = ("Noto Sans CJK SC", "PingFang SC", "Microsoft YaHei", "DejaVu Sans")
@@ -234,9 +235,14 @@ def nothing(ax: Axes, title: str, why: str, *, whole: bool) -> Axes:
 
 
 def readable_on(colour: str, alpha: float = 1.0) -> str:
-    """Ink that stands out on a fill: paper on dark, ink on light and on what is faded."""
+    """Ink that stands out on a fill, on a light page and on a dark one.
+
+    On a full colour the page does not matter, so the ink is fixed; a faded fill and idle grey follow the page.
+    """
+    if alpha < 0.9 or colour == IDLE:
+        return INK
     r, g, b = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour))
-    return PAPER_FIXED if alpha > 0.9 and 0.2126 * r + 0.7152 * g + 0.0722 * b < 0.36 else INK
+    return FIXED_WHITE if 0.2126 * r + 0.7152 * g + 0.0722 * b < 0.36 else FIXED_BLACK
 
 
 def size_of(artist: Text) -> tuple[float, float]:

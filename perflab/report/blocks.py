@@ -1,0 +1,186 @@
+"""Pieces of a page as HTML, from plain data: runs, checks, findings, prose. Everything given is escaped here."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from perflab import units
+from perflab.messages import say
+
+Data = Mapping[str, Any]
+
+_STRONG, _CODE = re.compile(r"\*\*(.+?)\*\*"), re.compile(r"`([^`]+)`")
+_SEVERITIES = ("critical", "warning", "info")
+_OPEN_STATES = ("fail", "warn")
+
+
+def text_html(text: str) -> str:
+    """Prose with `**strong**`, `` `code` ``, paragraphs, and lines that start with `- ` as a list. No other markup.
+
+    What a run brought along (titles, notes, prompts) can be in it: it is escaped first, so it stays text.
+    """
+    blocks = []
+    for block in re.split(r"\n\s*\n", text.strip()):
+        lines = [line.strip() for line in block.splitlines()]
+        if lines and all(line.startswith("- ") for line in lines):
+            blocks.append("<ul>" + "".join(f"<li>{_inline(line[2:])}</li>" for line in lines) + "</ul>")
+        elif lines:
+            blocks.append(f"<p>{_inline(' '.join(lines))}</p>")
+    return f'<div class="prose">{"".join(blocks)}</div>'
+
+
+def runs_html(runs: Sequence[Data]) -> str:
+    """Facts of runs (`facts`: pairs of label and value), a column a run; then their notes, each once.
+
+    A note that is not of every run is followed by the names of those it is of.
+    """
+    facts = [dict(run["facts"]) for run in runs]
+    labels = list(dict.fromkeys(label for of in facts for label in of))
+    heads = "".join(f'<th scope="col">{html.escape(str(run["run"]))}</th>' for run in runs)
+    rows = "".join(
+        f'<tr><th scope="row">{html.escape(label)}</th>'
+        + "".join(f"<td>{html.escape(str(of.get(label, '–')))}</td>" for of in facts)
+        + "</tr>"
+        for label in labels
+    )
+    notes: dict[str, list[str]] = {}
+    for run in runs:
+        for note in run.get("notes", ()):
+            notes.setdefault(str(note), []).append(str(run["run"]))
+    told = "".join(
+        f'<li class="note">{_inline(note)}'
+        + (f' <span class="of">{html.escape(", ".join(of))}</span>' if len(of) < len(runs) else "")
+        + "</li>"
+        for note, of in notes.items()
+    )
+    table = (
+        '<div class="scroll" tabindex="0"><table class="pl facts"><thead><tr><th></th>'
+        f"{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
+    )
+    return table + (f'<ul class="notes">{told}</ul>' if told else "")
+
+
+def trust_html(checks: Sequence[Data], *, title: str = "") -> str:
+    """Checks: what failed or warns in full, what passed folded away."""
+    if not checks:
+        return f'<p class="trust-line">{html.escape(say("report.trust.none"))}</p>'
+    counts = {state: sum(c["status"] == state for c in checks) for state in ("fail", "warn", "pass", "not_applicable")}
+    worst = "fail" if counts["fail"] else "warn" if counts["warn"] else "pass"
+    line = say(f"report.trust.{worst}", n=len(checks), **counts)
+    head = f'<p class="trust-line"><span class="pill {worst}">{_state(worst)}</span> {html.escape(line)}</p>'
+    told = [c for c in checks if c["status"] in _OPEN_STATES]
+    rest = [c for c in checks if c["status"] not in _OPEN_STATES]
+    folded = ""
+    if rest:
+        summary = html.escape(say("report.trust.rest", n=len(rest)))
+        folded = f"<details><summary>{summary}</summary>{_checks(rest)}</details>"
+    heading = f"<h4>{html.escape(title)}</h4>" if title else ""
+    return f'<div class="trust">{heading}{head}{_checks(told) if told else ""}{folded}</div>'
+
+
+def findings_html(findings: Sequence[Data], *, prefix: str = "") -> str:
+    """Findings in full: what, how sure, why, what to change, how to confirm."""
+    if not findings:
+        return f'<p class="quiet">{html.escape(say("report.findings.none"))}</p>'
+    return f'<div class="findings">{"".join(_card(finding, prefix) for finding in _sorted(findings))}</div>'
+
+
+def findings_summary_html(findings: Sequence[tuple[str, Data]]) -> str:
+    """Findings in one line each, the gravest first, with a link to the card; items are (prefix, finding)."""
+    if not findings:
+        return f'<p class="quiet">{html.escape(say("report.findings.none"))}</p>'
+    ordered = sorted(findings, key=lambda item: _rank(item[1]))
+    rows = "".join(
+        f'<li class="{_severity(finding)}"><a href="#{_anchor(finding, prefix)}">'
+        f'<span class="pill {_severity(finding)}">{_severity(finding)}</span>'
+        f'<span class="what">{_inline(str(finding["title"]))}</span>'
+        f'<span class="impact">{html.escape(impact_text(finding.get("impact")))}</span></a></li>'
+        for prefix, finding in ordered
+    )
+    return f'<ol class="summary">{rows}</ol>'
+
+
+def impact_text(impact: Data | None) -> str:
+    """`1.2 ms/step`, or nothing where the impact is not known."""
+    if not impact or impact.get("value") is None:
+        return ""
+    value = float(impact["value"])
+    if impact.get("unit") == "share":
+        return units.show_share(value)
+    digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
+    return f"{value:,.{digits}f} {impact.get('unit', '')}".strip()
+
+
+def _card(finding: Data, prefix: str) -> str:
+    severity = _severity(finding)
+    evidence = "".join(f"<li>{_inline(str(item))}</li>" for item in finding.get("evidence") or ())
+    facts = [say("report.findings.confidence", share=units.show_share(float(finding["confidence"])))]
+    if impact := impact_text(finding.get("impact")):
+        facts.insert(0, say("report.findings.impact", impact=impact))
+    rows = "".join(
+        f"<dt>{html.escape(say(f'report.findings.{key}'))}</dt><dd>{shown}</dd>"
+        for key, shown in (
+            ("evidence", f"<ul>{evidence}</ul>" if evidence else ""),
+            ("change", _inline(str(finding.get("change") or ""))),
+            ("check", _command(str(finding.get("check") or ""))),
+        )
+        if shown
+    )
+    return (
+        f'<article class="finding {severity}" id="{_anchor(finding, prefix)}"><header>'
+        f'<span class="pill {severity}">{severity}</span><h4>{_inline(str(finding["title"]))}</h4></header>'
+        f'<p class="quiet">{html.escape(" · ".join(facts))}</p><dl>{rows}</dl></article>'
+    )
+
+
+def _command(text: str) -> str:
+    """A command on a line of its own; a sentence as prose."""
+    if text.startswith(("perflab ", "vllm ", "nvidia-smi", "python ")) and "`" not in text:
+        return f'<pre class="scroll" tabindex="0"><code>{html.escape(text)}</code></pre>'
+    return _inline(text) if text else ""
+
+
+def _checks(checks: Sequence[Data]) -> str:
+    rows = []
+    for check in checks:
+        undermines = ", ".join(str(u) for u in check.get("undermines") or ())
+        withheld = (
+            f'<span class="of">{html.escape(say("report.trust.undermines", what=undermines))}</span>'
+            if undermines and check["status"] in _OPEN_STATES
+            else ""
+        )
+        source = f'<span class="of">{html.escape(str(check["source"]))}</span>' if check.get("source") else ""
+        rows.append(
+            f'<li><span class="pill {check["status"]}">{_state(str(check["status"]))}</span>'
+            f"<span>{_inline(str(check['detail']))} {source}{withheld}</span></li>"
+        )
+    return f'<ul class="checks">{"".join(rows)}</ul>'
+
+
+def _state(status: str) -> str:
+    return html.escape(say(f"report.status.{status}"))
+
+
+def _sorted(findings: Sequence[Data]) -> list[Data]:
+    return sorted(findings, key=_rank)
+
+
+def _rank(finding: Data) -> tuple[int, float]:
+    return _SEVERITIES.index(_severity(finding)), -float(finding["confidence"])
+
+
+def _severity(finding: Data) -> str:
+    severity = str(finding["severity"])
+    return severity if severity in _SEVERITIES else "info"
+
+
+def _anchor(finding: Data, prefix: str) -> str:
+    return re.sub(r"[^A-Za-z0-9]+", "-", f"{prefix}finding-{finding['id']}-{finding.get('run', '')}").strip("-")
+
+
+def _inline(text: str) -> str:
+    escaped = html.escape(text)
+    return _STRONG.sub(r"<strong>\1</strong>", _CODE.sub(r"<code>\1</code>", escaped))

@@ -1,0 +1,57 @@
+"""One report over several runs: the notebooks executed, one page made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from perflab.report.execution import execute, find_notebook
+from perflab.report.rendering import render
+from perflab.runs import Run
+from perflab.tasks.find import find_runs
+
+LATENCY, BREAKDOWN = "02_latency_and_throughput", "03_gpu_time_breakdown"
+
+
+def report(
+    paths: str | Path | Sequence[str | Path],
+    out: str | Path,
+    *,
+    title: str | None = None,
+    show_code: bool = False,
+    notebooks: Sequence[str | Path] | None = None,
+) -> Path:
+    """Write one self-contained HTML report over runs.
+
+    Parameters
+    ----------
+    paths
+        Run directories or names of recorded runs.
+    out
+        The HTML file. The executed notebooks are kept beside it, in `<name>.notebooks/`.
+    title, show_code
+        See `render`.
+    notebooks
+        Notebooks with a parameter `runs`; by default those of perflab for which the runs hold something: latency
+        where there are measured points, breakdown where there are traces.
+
+    Raises
+    ------
+    InputError
+        When no run is named, or a notebook fails.
+    """
+    runs = find_runs(paths)
+    target = Path(out)
+    kept = target.parent / f"{target.stem}.notebooks"
+    chosen = [(find_notebook(n), runs) for n in notebooks] if notebooks is not None else _fitting(runs)
+    executed = [
+        execute(notebook, {"runs": [run.path.resolve() for run in of]}, kept / notebook.name) for notebook, of in chosen
+    ]
+    return render(executed, target, title=title, show_code=show_code)
+
+
+def _fitting(runs: list[Run]) -> list[tuple[Path, list[Run]]]:
+    """Notebook and the runs that have what it needs; notebooks without any such run are left out."""
+    measured = [run for run in runs if any(point.bench and point.kind == "serve" for point in run.manifest.points)]
+    traced = [run for run in runs if any(profile.traces for profile in run.manifest.profiles)]
+    return [(find_notebook(name), of) for name, of in ((LATENCY, measured), (BREAKDOWN, traced)) if of]

@@ -1,0 +1,113 @@
+"""Executed notebooks -> one HTML file that needs nothing else: no network, no script, no font, no picture beside it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, cast
+
+from perflab import __version__
+from perflab.errors import InputError
+from perflab.messages import say
+
+_TEMPLATES = Path(str(files(__package__) / "templates"))
+_EMPTY = {"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+_REFERRING = {"src", "href", "xlink:href", "srcset", "action", "formaction", "poster", "background", "data", "cite"}
+_CSS_REFERENCE = re.compile(r"@import|url\(\s*['\"]?(?!#|data:|['\"])", re.IGNORECASE)
+
+
+def render(
+    executed: str | Path | Sequence[str | Path], out: str | Path, *, title: str | None = None, show_code: bool = False
+) -> Path:
+    """Write executed notebooks as one self-contained HTML page, a section each.
+
+    At the head stand title, what ran, and the findings; then the notebooks' text, tables and figures without code
+    (`show_code` brings it back). Widgets and parameter cells are left out. It follows the reader's light or dark
+    setting and prints well.
+
+    Raises
+    ------
+    InputError
+        When a file is not a notebook.
+    """
+    paths = [executed] if isinstance(executed, str | Path) else list(executed)
+    text = page_html([_read(Path(path)) for path in paths], title=title, show_code=show_code)
+    target = Path(out)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(text, encoding="utf-8")
+    return target
+
+
+def page_html(notebooks: list[Any], *, title: str | None = None, show_code: bool = False) -> str:
+    """The page as text; `notebooks` are nbformat nodes."""
+    import nbformat
+    from nbconvert.exporters.templateexporter import TemplateExporter
+
+    from perflab.report.page import build_page
+
+    page = build_page(notebooks, title, show_code=show_code)
+    make, node = cast(Any, TemplateExporter), cast(Any, nbformat.from_dict)
+    exporter = make(template_name="perflab", template_file="index.html.j2", extra_template_basedirs=[str(_TEMPLATES)])
+    resources = {
+        "page": page, "say": say, "version": __version__, "made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "css": (_TEMPLATES / "perflab" / "style.css").read_text(encoding="utf-8"),
+    }  # fmt: skip
+    text, _ = exporter.from_notebook_node(node(_EMPTY), resources=resources)
+    return str(text)
+
+
+def external_references(text: str) -> list[str]:
+    """Whatever in an HTML text would reach for something outside it, or run a script: none in a report.
+
+    Links within the page (`#...`) and `data:` are inside it.
+    """
+    parser = _References()
+    parser.feed(text)
+    return parser.found
+
+
+class _References(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.found: list[str] = []
+        self._in_style = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._in_style = tag == "style"
+        if tag in ("script", "iframe", "object", "embed", "base"):
+            self.found.append(f"<{tag}>")
+        for name, value in attrs:
+            value = (value or "").strip()
+            if name.startswith("on"):
+                self.found.append(f"<{tag} {name}>")
+            elif name in _REFERRING and value and not value.startswith(("#", "data:")):
+                self.found.append(f'<{tag} {name}="{value[:80]}">')
+            elif name == "style" and _CSS_REFERENCE.search(value):
+                self.found.append(f'<{tag} style="{value[:80]}">')
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        self._in_style = False
+
+    def handle_endtag(self, tag: str) -> None:
+        self._in_style = False
+
+    def handle_data(self, data: str) -> None:
+        if self._in_style and _CSS_REFERENCE.search(data):
+            self.found.append("a style sheet that loads something")
+
+
+def _read(path: Path) -> Any:
+    import nbformat
+
+    read: Any = nbformat.read
+    try:
+        return read(str(path), as_version=4)
+    except FileNotFoundError as error:
+        raise InputError("no such notebook", path=path) from error
+    except (nbformat.reader.NotJSONError, nbformat.validator.NotebookValidationError, AttributeError) as error:
+        raise InputError("is not a Jupyter notebook", path=path) from error

@@ -1,0 +1,111 @@
+"""What notebooks show: one verb, the same in JupyterLab and in a report.
+
+Each output carries, besides what Jupyter displays, plain data under perflab's own media type; the report page is
+laid out from that (findings first, runs once, text alternatives), and tests read it.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import IPython.display
+import msgspec
+import pandas as pd
+from matplotlib import pyplot
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from perflab.messages import say
+from perflab.plots import style
+from perflab.report import blocks, svg
+from perflab.report.tables import table_html
+from perflab.tasks.provenance import Provenance
+
+_display: Any = IPython.display.display
+
+MEDIA = "application/vnd.perflab.v1+json"
+
+
+def show(thing: Figure | Axes | pd.DataFrame | str, *, caption: str = "", limit: int = 40) -> None:
+    """Show a figure, a table, or prose in the cell's output.
+
+    Parameters
+    ----------
+    thing
+        A figure or axes (drawn as SVG and PNG, then closed), a DataFrame (as a table with units), or a sentence of
+        the catalogue with `**strong**` and `` `code` ``.
+    caption, limit
+        Of a table; see `table_html`.
+    """
+    if isinstance(thing, Axes):
+        thing = style.figure_of(thing)
+    if isinstance(thing, Figure):
+        _show_figure(thing)
+    elif isinstance(thing, pd.DataFrame):
+        data = {"rows": len(thing), "columns": [str(c) for c in thing.columns], "caption": caption}
+        _emit("table", data, table_html(thing, caption=caption, limit=limit), thing.head(limit).to_string(index=False))
+    else:
+        _emit("text", {"text": thing}, blocks.text_html(thing), thing)
+
+
+def show_message(name: str, **fields: Any) -> None:
+    """Show a sentence of the catalogue, its fields filled in."""
+    show(say(name, **fields))
+
+
+def show_runs(provenances: Iterable[Provenance]) -> None:
+    """Show what ran: facts side by side, and what a reader must know before any figure."""
+    runs = [
+        {"run": p.run, "title": p.title, "facts": list(p.facts.items()), "notes": list(p.notes)} for p in provenances
+    ]
+    text = "\n".join(f"{run['run']}: {run['facts']}" for run in runs)
+    _emit("runs", {"runs": runs}, blocks.runs_html(runs), text)
+
+
+def show_trust(checks: Iterable[Any], *, title: str = "") -> None:
+    """Show checks (records with `check`, `status`, `detail`, `undermines`): how far what follows can be trusted."""
+    plain = [_plain(check) for check in checks]
+    text = "\n".join(f"{check['status']}: {check['detail']}" for check in plain)
+    _emit("trust", {"checks": plain, "title": title}, blocks.trust_html(plain, title=title), text)
+
+
+def show_findings(findings: Iterable[Any]) -> None:
+    """Show findings (records as in the JSON contract) in full, the gravest first."""
+    plain = [_plain(finding) for finding in findings]
+    text = "\n".join(f"{finding['severity']}: {finding['title']}" for finding in plain)
+    _emit("findings", {"findings": plain}, blocks.findings_html(plain), text)
+
+
+def _show_figure(figure: Figure) -> None:
+    described = svg.describe(figure)
+    document, picture = svg.svg_of(figure), base64.b64encode(svg.png_of(figure)).decode("ascii")
+    # Closed, or Jupyter would show it a second time at the end of the cell.
+    pyplot.close(figure)
+    width, height = figure.get_size_inches() * 96
+    _display(
+        {
+            "image/svg+xml": document, "image/png": picture, "text/plain": described["alt"],
+            MEDIA: {"kind": "figure", **described},
+        },
+        metadata={"image/png": {"width": round(width), "height": round(height), "alt": described["alt"]}},
+        raw=True,
+    )  # fmt: skip
+
+
+def _emit(kind: str, data: Mapping[str, Any], html: str, text: str) -> None:
+    _display({"text/html": html, "text/plain": text, MEDIA: {"kind": kind, **data}}, raw=True)
+
+
+def _plain(record: Any) -> dict[str, Any]:
+    if isinstance(record, Mapping):
+        return dict(record)
+    of_dataclass = dataclasses.is_dataclass(record) and not isinstance(record, type)
+    built: Any = dataclasses.asdict(record) if of_dataclass else msgspec.to_builtins(record)
+    return {str(key): _listed(value) for key, value in built.items()}
+
+
+def _listed(value: Any) -> Any:
+    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
