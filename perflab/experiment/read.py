@@ -57,6 +57,7 @@ def read_experiment(path: str | Path) -> Experiment:
         if key not in top:
             top.complain(key, "is missing; see docs/experiment-file.md")
     name = checked_name(top, "name", file.stem)
+    model = _model(top)
     engine_table = top.table("engine", ("args", "env", "python", "startup_deadline_s"))
     lines: dict[str, int] = {}
     arguments = _arguments(engine_table, lines)
@@ -72,7 +73,7 @@ def read_experiment(path: str | Path) -> Experiment:
         text=text,
         name=name,
         title=top.text("title", name) or name,
-        model=_model(top),
+        model=model,
         workloads=workloads,
         engine=EngineSpec(
             args=arguments,
