@@ -124,9 +124,7 @@ def _ranks(traces: Sequence[TraceFacts]) -> Check:
     if world is None:
         return Check("ranks_present", "not_applicable", say("trust.ranks_present.unknown", present=present))
     if present < world:
-        return Check(
-            "ranks_present", "warn", say("trust.ranks_present.warn", present=present, world=world), undermines
-        )
+        return Check("ranks_present", "warn", say("trust.ranks_present.warn", present=present, world=world), undermines)
     if any(trace.rank_source == "assumed" for trace in traces) and world > 1:
         return Check("ranks_present", "warn", say("trust.ranks_present.assumed"), undermines)
     return Check("ranks_present", "pass", say("trust.ranks_present.pass", present=present, world=world))

@@ -102,15 +102,17 @@ def _samples(facts: BenchFacts) -> Check:
     short = [name for name in ("p90", "p95", "p99") if n < threshold("samples", name)]
     if not short:
         return Check("enough_samples", "pass", say("validity.enough_samples.pass", n=n))
-    detail = say("validity.enough_samples.warn", n=n, names=", ".join(short), needed=f"{threshold('samples', 'p99'):.0f}")
+    detail = say(
+        "validity.enough_samples.warn", n=n, names=", ".join(short), needed=f"{threshold('samples', 'p99'):.0f}"
+    )
     return Check("enough_samples", "warn", detail, (of.TAIL,))
 
 
 def _offered_rate(facts: BenchFacts) -> Check:
     if facts.rate is None:
         return Check("offered_rate", "not_applicable", say("validity.offered_rate.unbounded"))
-    arrivals = [] if facts.requests is None else facts.requests["arrival_ns"].dropna().to_numpy(np.int64)
-    if len(arrivals) < 2:
+    arrivals = None if facts.requests is None else facts.requests["arrival_ns"].dropna().to_numpy(np.int64)
+    if arrivals is None or len(arrivals) < 2:
         return Check("offered_rate", "not_applicable", say("validity.offered_rate.unknown", asked=f"{facts.rate:g}"))
     sent = (len(arrivals) - 1) / units.seconds(int(arrivals.max() - arrivals.min()) or 1)
     fields = {"asked": f"{facts.rate:g}", "sent": f"{sent:.2f}"}
