@@ -7,11 +7,14 @@ import numpy as np
 import pytest
 
 from perflab.analysis.breakdown import breakdown, cpu_breakdown, overlaps, summary
+from perflab.analysis.checks import TraceFacts, trace_checks
+from perflab.analysis.findings import Finding, rank_findings
 from perflab.analysis.idle import idle_gaps, idle_summary
 from perflab.analysis.intervals import union_length
 from perflab.analysis.kernels import categorize, graph_share, name_totals
 from perflab.analysis.steps import steps_from_ranges
 from perflab.read.kineto import Trace, read_kineto
+from perflab.runs import Engine
 
 RUNS = {
     "llama3-8b-bf16": (9, 7), "llama3-8b-fp8": (9, 7), "llama3-8b-awq": (9, 7), "llama3-8b-eager": (9, 7),
@@ -110,3 +113,30 @@ def test_decode_on_rocm_agrees_with_the_authors_figures(shared: Path) -> None:
     totals = name_totals(kernels, "moe")
     assert totals[totals["name"].str.startswith("_matmul_ogs")]["dur_ns"].sum() / 1e6 == pytest.approx(122.53, abs=0.01)
     assert record["categories"]["other"]["exclusive_ns"] == 0
+
+
+def test_the_recorded_eager_run_is_told_why_its_gpu_waits(shared: Path) -> None:
+    def found(name: str, settings: dict[str, object]) -> dict[str, Finding]:
+        facts, records, idles = [], [], []
+        for trace in traces(shared / "recordings" / "h200" / name / "trace"):
+            kernels = categorize(trace.kernels)
+            steps = steps_from_ranges(trace.ranges, kernels, trace.launches)
+            table = breakdown(kernels, steps)
+            facts.append(
+                TraceFacts(
+                    trace.rank, trace.world_size, trace.truncated, trace.has_gpu, trace.unreadable, kernels,
+                    trace.launches, steps, table, with_stack=trace.with_stack,
+                )
+            )  # fmt: skip
+            records += summary(table)
+            idles.append(idle_summary(idle_gaps(kernels, steps, trace.launches, trace.ranges))[trace.rank])
+        checks = trace_checks(facts)
+        assert {check.status for check in checks} <= {"pass", "not_applicable"}
+        return {f.id: f for f in rank_findings(records, idles, Engine(flavour="gpu", settings=settings), checks)}
+
+    eager = found("llama3-8b-eager", {"enforce_eager": True})["host_bound"]
+    assert (eager.severity, eager.confidence) == ("critical", 0.9)
+    assert eager.impact is not None
+    assert 20 < eager.impact["value"] < 30
+    assert found("llama3-8b-bf16", {"enforce_eager": False}) == {}, "nothing to say about a run without fault"
+    assert "exposed_communication" in found("llama3-8b-tp2", {"tensor_parallel_size": 2})

@@ -1,0 +1,101 @@
+"""One finding: what to change, why, how sure, and how to confirm it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from perflab.analysis.check import Check
+from perflab.knowledge.thresholds import threshold
+from perflab.messages import say
+from perflab.runs import Engine
+
+Severity = Literal["info", "warning", "critical"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a rule found.
+
+    Attributes
+    ----------
+    id
+        Stable identifier of the rule.
+    confidence
+        0 to 1: how sure the cause is, not the effect.
+    impact
+        `value` and `unit`; None where it cannot be put in numbers.
+    change, check
+        What to change, with vLLM's own flag, and the command that would confirm it.
+    withheld
+        The evidence was there, but a check it rests on failed; `title` says which.
+    """
+
+    id: str
+    severity: Severity
+    confidence: float
+    title: str
+    impact: dict[str, Any] | None
+    evidence: tuple[str, ...]
+    change: str
+    check: str
+    run: str = ""
+    withheld: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """The finding as the JSON contract has it."""
+        found: dict[str, Any] = {
+            "id": self.id,
+            "severity": self.severity,
+            "confidence": self.confidence,
+            "title": self.title,
+            "impact": self.impact,
+            "evidence": list(self.evidence),
+            "change": self.change,
+            "check": self.check,
+        }
+        return found | ({"run": self.run} if self.run else {}) | ({"withheld": True} if self.withheld else {})
+
+
+def withheld(finding: Finding, failed: Check) -> Finding:
+    """The finding without its verdict, and the reason."""
+    return Finding(
+        id=finding.id,
+        severity="info",
+        confidence=0.0,
+        title=say("finding.withheld.title", what=finding.title),
+        impact=None,
+        evidence=(failed.detail,),
+        change=say("finding.withheld.change"),
+        check="",
+        run=finding.run,
+        withheld=True,
+    )
+
+
+def severity_of(share: float, name: str) -> Severity | None:
+    """How grave a share is by the levels of `thresholds.toml`; None below all of them."""
+    levels: tuple[Severity, ...] = ("critical", "warning", "info")
+    for level in levels:
+        try:
+            limit = threshold(name, level)
+        except KeyError:
+            continue
+        if share >= limit:
+            return level
+    return None
+
+
+def bench_command(engine: Engine, *, seed: int = 1) -> str:
+    """`vllm bench serve` against a running server: run once before and once after the change."""
+    model = engine.settings.get("served_model_name") or engine.model or "MODEL"
+    name = model[0] if isinstance(model, list) and model else model
+    return (
+        f"vllm bench serve --model {name} --dataset-name random --random-input-len 512 --random-output-len 128"
+        f" --num-prompts 128 --max-concurrency 8 --ignore-eos --temperature 0 --seed {seed}"
+    )
+
+
+def is_on(value: Any) -> bool:
+    """Whether a setting is true, as Python or a log writes it."""
+    return value is True or str(value).strip().lower() == "true"
