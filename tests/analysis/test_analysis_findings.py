@@ -49,10 +49,11 @@ def only(found: list[Finding]) -> Finding:
     return found[0]
 
 
+EAGER = engine(enforce_eager=True)
+
+
 def test_eager_is_named_as_the_cause_of_a_waiting_gpu() -> None:
-    found = only(
-        breakdown_findings(record(decode={"idle": 65}), idle(host_bound=60), engine(enforce_eager=True), [], run="r")
-    )
+    found = only(breakdown_findings(record(decode={"idle": 65}), idle(host_bound=60), EAGER, [], run="r"))
     assert (found.id, found.severity, found.confidence) == ("host_bound", "critical", 0.9)
     assert found.impact == {"value": pytest.approx(6.0), "unit": "ms/step"}
     assert "60.0 %" in found.title
@@ -91,27 +92,21 @@ def test_weak_evidence_is_silence() -> None:
 
 def test_stacks_leave_only_what_the_settings_say() -> None:
     stacks = Check("profiler_overhead", "warn", "stacks", ("causes of idle time",))
-    found = only(
-        breakdown_findings(record(decode={"idle": 60}), idle(host_bound=60), engine(enforce_eager=True), [stacks])
-    )
+    found = only(breakdown_findings(record(decode={"idle": 60}), idle(host_bound=60), EAGER, [stacks]))
     assert (found.severity, found.impact, found.confidence) == ("info", None, 0.5)
     assert breakdown_findings(record(decode={"idle": 60}), idle(host_bound=60), engine(), [stacks]) == []
 
 
 def test_a_failed_check_withholds_the_verdict_and_says_why() -> None:
     failed = Check("clocks_agree", "fail", "The clocks disagree by 3 ms.", ("causes of idle time",))
-    found = only(
-        breakdown_findings(record(decode={"idle": 60}), idle(host_bound=60), engine(enforce_eager=True), [failed])
-    )
+    found = only(breakdown_findings(record(decode={"idle": 60}), idle(host_bound=60), EAGER, [failed]))
     assert found.withheld
     assert found.title.startswith("Withheld: ")
     assert found.evidence == ("The clocks disagree by 3 ms.",)
     assert (found.impact, found.confidence, found.check) == (None, 0.0, "")
     assert found.to_json()["withheld"] is True
     unrelated = Check("ranks_present", "fail", "x", ("communication",))
-    assert not only(
-        breakdown_findings(record(decode={"idle": 60}), idle(host_bound=60), engine(enforce_eager=True), [unrelated])
-    ).withheld
+    assert not only(breakdown_findings(record(decode={"idle": 60}), idle(host_bound=60), EAGER, [unrelated])).withheld
 
 
 def test_exposed_communication_is_judged_over_ranks() -> None:
