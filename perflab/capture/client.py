@@ -75,7 +75,7 @@ class BenchHost:
         if self._group is not None and self._group.running:
             return
         self.stop()
-        self._group = Group(self._argv, self._env, self.log, piped=True)
+        self._group = Group(self._argv, self._env, self.log, piped=True, grace_s=5.0)
 
     def stop(self) -> None:
         """End it."""
@@ -84,7 +84,7 @@ class BenchHost:
             with contextlib.suppress(OSError):
                 if self._group.process.stdin is not None:
                     self._group.process.stdin.close()
-            self._group.stop(grace_s=5.0)
+            self._group.stop()
         self._group, self._ready, self._buffer = None, False, b""
 
     def call(

@@ -76,6 +76,8 @@ class Server:
                 raise CaptureError(f"vllm serve ended with status {self.group.exit_status}: {self.cause()}")
             if http.answers(f"{self.url}/health"):
                 self.phases["ready"] = round(time.monotonic() - self._started, 3)
+                # All its processes are there now: known from here on, even if one leaves the group.
+                self.group.members()
                 said("ready")
                 return
             if time.monotonic() - self._started > deadline_s:

@@ -26,6 +26,9 @@ from perflab.errors import CaptureError
 
 _live: weakref.WeakSet[Group]
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
+# Once the program is gone, or everyone was asked: time for the others to end by themselves.
+_REST_S = 2.0
+_KILL_S = 10.0
 
 
 def free_port() -> int:
@@ -83,12 +86,21 @@ class Group:
         Where its output goes, appended; None: to nowhere.
     piped
         Give it pipes as stdin and stdout; only its stderr goes to `log` then.
+    grace_s
+        How long it may take to end when it is asked to.
     """
 
     def __init__(
-        self, argv: Sequence[str], env: Mapping[str, str], log: Path | None = None, *, piped: bool = False
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        log: Path | None = None,
+        *,
+        piped: bool = False,
+        grace_s: float = 20.0,
     ) -> None:
         self.argv = list(argv)
+        self.grace_s = grace_s
         self._seen: dict[int, float] = {}
         sink: IO[bytes] | int = subprocess.DEVNULL
         with contextlib.ExitStack() as stack:
@@ -133,27 +145,27 @@ class Group:
         pids = {pid for pid in psutil.pids() if _session(pid) == self.pid} | set(self._seen)
         return [process for pid in sorted(pids) if (process := self._mine(pid)) is not None]
 
-    def stop(self, grace_s: float = 20.0) -> bool:
+    def stop(self) -> bool:
         """End the whole group: the program is asked, then everyone is, then everyone is killed.
 
         Returns whether asking was enough. Raises `CaptureError` when something is left even so.
         """
         with _undisturbed():
-            asked_only = self._stop(grace_s)
+            asked_only = self._stop()
         _live.discard(self)
         return asked_only
 
-    def _stop(self, grace_s: float) -> bool:
+    def _stop(self) -> bool:
         self._notice_descendants()
         if self.running:
             # The program knows best how to end its own children, so it alone is asked first.
             with contextlib.suppress(ProcessLookupError):
                 self.process.send_signal(signal.SIGTERM)
-            if self._gone_within(grace_s):
-                return self._reap()
-        elif self._gone_within(2.0):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(self.grace_s)
+        if not self.running and self._gone_within(_REST_S):
             return self._reap()
-        for number, patience in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 10.0)):
+        for number, patience in ((signal.SIGTERM, _REST_S), (signal.SIGKILL, _KILL_S)):
             for process in self.members():
                 with contextlib.suppress(psutil.Error):
                     process.send_signal(number)
@@ -213,4 +225,4 @@ _live = weakref.WeakSet()
 def _stop_what_is_left() -> None:
     for group in list(_live):
         with contextlib.suppress(CaptureError):
-            group.stop(grace_s=5.0)
+            group.stop()

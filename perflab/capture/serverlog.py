@@ -23,7 +23,7 @@ PHASES: tuple[tuple[str, re.Pattern[str]], ...] = (
 )
 
 _PREFIX = re.compile(r"^\([^)]*pid=\d+\)\s+(?:(?P<level>[A-Z]+) \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]*\]\s?)?")
-_RAISED = re.compile(r"^(?:[A-Za-z_][\w]*\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Warning|Failure)\b:? ?")
+_RAISED = re.compile(r"^(?:[A-Za-z_][\w]*\.)*(?:[A-Z]\w*)?(?:Error|Exception|Exit|Interrupt|Warning|Failure)\b:? ?")
 _ARGPARSE = re.compile(r"^(?:vllm|[\w.-]+)(?: [\w-]+)*: error: ")
 # These only say that something else went wrong, somewhere else.
 _ECHOES = re.compile(

@@ -1,0 +1,162 @@
+"""Groups of processes, with real processes that do not want to end."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from perflab.capture.process import Group, Interrupted, ends_on_signals, free_port
+from perflab.errors import CaptureError
+
+# A program with a child, a grandchild, and a grandchild that leaves the session; all of them ignore SIGTERM
+# if told to. It writes every pid to the file named first.
+STUBBORN = """
+import os, signal, subprocess, sys, time
+file, depth, stubborn = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "stubborn"
+if stubborn:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+with open(file, "a") as out:
+    out.write(f"{os.getpid()}\\n")
+if depth:
+    for leave in ([False, True] if depth == 1 else [False]):
+        subprocess.Popen([sys.executable, __file__, file, str(depth - 1), sys.argv[3]], start_new_session=leave)
+time.sleep(600)
+"""
+
+
+def alive(pid):
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def pids_of(file, count):
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        found = [int(line) for line in file.read_text().splitlines()] if file.exists() else []
+        if len(found) == count:
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"only {found} came up")
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """Starts the program; ends whatever a failing test leaves."""
+    script, file = tmp_path / "stubborn.py", tmp_path / "pids"
+    script.write_text(STUBBORN)
+    pids = []
+
+    def start(kind):
+        group = Group([sys.executable, str(script), str(file), "2", kind], os.environ, tmp_path / "log", grace_s=0.3)
+        pids.extend(pids_of(file, 4))
+        # The one that leaves the session is noticed while it still has a parent in the group.
+        assert len(group.members()) == 4
+        return group, pids
+
+    yield start
+    for pid in pids:
+        if alive(pid):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_a_group_that_ignores_sigterm_is_ended_to_the_last_process(tree):
+    group, pids = tree("stubborn")
+    assert group.running and all(map(alive, pids))
+    begin = time.monotonic()
+    assert group.stop() is False
+    assert time.monotonic() - begin < 10
+    assert not any(map(alive, pids))
+    assert group.exit_status == -signal.SIGKILL
+
+
+def test_a_group_whose_program_ends_when_asked_leaves_no_children_either(tree):
+    group, pids = tree("polite")
+    group.stop()
+    assert not any(map(alive, pids))
+    assert group.exit_status == -signal.SIGTERM
+
+
+def test_children_of_a_program_that_died_are_ended(tree):
+    group, pids = tree("stubborn")
+    os.kill(group.pid, signal.SIGKILL)
+    end = time.monotonic() + 5
+    while group.running and time.monotonic() < end:
+        time.sleep(0.02)
+    assert not group.running and any(map(alive, pids))
+    group.stop()
+    assert not any(map(alive, pids))
+
+
+def test_leaving_the_block_by_an_exception_ends_the_group(tree):
+    group, pids = tree("stubborn")
+    with pytest.raises(KeyboardInterrupt), group:
+        raise KeyboardInterrupt
+    assert not any(map(alive, pids))
+
+
+def test_stopping_twice_is_fine(tmp_path):
+    group = Group([sys.executable, "-c", "pass"], os.environ)
+    assert group.process.wait(timeout=20) == 0
+    group.stop()
+    group.stop()
+    assert group.exit_status == 0
+
+
+def test_a_program_that_is_not_there(tmp_path):
+    with pytest.raises(CaptureError, match="cannot start"):
+        Group([str(tmp_path / "absent")], os.environ)
+
+
+HOLDER = """
+import sys, time, os
+from pathlib import Path
+from perflab.capture.process import Group, Interrupted, ends_on_signals
+try:
+    with ends_on_signals(), Group([sys.executable, *sys.argv[1:5]], os.environ):
+        time.sleep(600)
+except Interrupted as stopped:
+    Path(sys.argv[5]).write_text(str(stopped))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_perflab_ends_the_engine(tmp_path, number):
+    script, file, said = tmp_path / "stubborn.py", tmp_path / "pids", tmp_path / "said"
+    script.write_text(STUBBORN)
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(script), str(file), "1", "polite", str(said)])
+    try:
+        pids = pids_of(file, 3)
+        holder.send_signal(number)
+        assert holder.wait(timeout=60) == 0
+        assert said.read_text() == signal.Signals(number).name
+        assert not any(map(alive, pids))
+    finally:
+        holder.kill()
+
+
+def test_signal_handlers_are_put_back():
+    before = signal.getsignal(signal.SIGTERM)
+    with ends_on_signals():
+        assert signal.getsignal(signal.SIGTERM) is not before
+        with pytest.raises(Interrupted):
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(5)
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_free_port_can_be_listened_on():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = free_port()
+        assert port != taken.getsockname()[1]
+        with socket.socket() as ours:
+            ours.bind(("127.0.0.1", port))
