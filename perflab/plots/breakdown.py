@@ -145,7 +145,9 @@ def plot_step_time(table: pd.DataFrame, *, by: str = "category", device: str = "
 
 
 @style.styled
-def plot_top_kernels(top: pd.DataFrame, *, limit: int = 12, device: str = "GPU", ax: Axes | None = None) -> Axes:
+def plot_top_kernels(
+    top: pd.DataFrame, *, limit: int = 12, device: str = "GPU", of: str = "", ax: Axes | None = None
+) -> Axes:
     """The kernels (or operators) that take most time, longest first, in the colour of their category.
 
     Needs a row a name: `name`, `category`, `count`, `dur_ns` (sum over its calls), `share` (of the sum over all).
@@ -171,7 +173,7 @@ def plot_top_kernels(top: pd.DataFrame, *, limit: int = 12, device: str = "GPU",
         _at_end(ax, row.dur_ns / unit_ns, place, f"{units.show_share(row.share)}   {calls}")
     style.head(
         ax, _top_title(shown, kind),
-        f"Sum over all calls, share of the sum over all {kind}s, calls and their mean; {len(top)} different names",
+        style.about(of, f"sum over all calls, share of all {kind} time, calls and their mean; {len(top)} names in all"),
         whole=whole,
     )  # fmt: skip
     style.key(ax, dict.fromkeys(categories), style.CATEGORY_COLOURS, strong=categories[0])
@@ -179,7 +181,7 @@ def plot_top_kernels(top: pd.DataFrame, *, limit: int = 12, device: str = "GPU",
 
 
 @style.styled
-def plot_idle(idle: pd.DataFrame, *, device: str = "GPU", ax: Axes | None = None) -> Axes:
+def plot_idle(idle: pd.DataFrame, *, device: str = "GPU", of: str = "", ax: Axes | None = None) -> Axes:
     """Idle time of one rank by place and by cause; each of the two adds up to the idle time.
 
     Needs `split` (`place` or `cause`), `name` (as in `IDLE_WORDS`) and `ns`.
@@ -206,7 +208,7 @@ def plot_idle(idle: pd.DataFrame, *, device: str = "GPU", ax: Axes | None = None
     ax.set_xlabel(f"idle time ({unit})")
     return style.head(
         ax, idle_title(idle, device), whole=whole,
-        subtitle=f"{units.show_time(total)} from the start of the first step to the end of the last",
+        subtitle=style.about(of, f"{units.show_time(total)} idle from the first step's start to the last one's end"),
     )  # fmt: skip
 
 

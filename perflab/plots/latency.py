@@ -73,7 +73,9 @@ def plot_ecdf(
 
 
 @style.styled
-def plot_latency_distributions(values: pd.DataFrame, *, slos_ms: Mapping[str, float] | None = None) -> Figure:
+def plot_latency_distributions(
+    values: pd.DataFrame, *, slos_ms: Mapping[str, float] | None = None, of: str = ""
+) -> Figure:
     """The latency metrics side by side, one curve a series; see `plot_ecdf`.
 
     Needs `metric` (of `METRICS`), `series` and `value_ms`; `slos_ms` are limits by metric.
@@ -97,7 +99,7 @@ def plot_latency_distributions(values: pd.DataFrame, *, slos_ms: Mapping[str, fl
     style.head_figure(
         figure,
         ecdf_title(by_metric[first], METRICS[first], None),
-        f"Share of values up to a latency. {_counted(by_metric[first], first)}",
+        style.about(of, f"share of values up to a latency. {_counted(by_metric[first], first)}"),
     )
     return figure
 
@@ -147,6 +149,7 @@ def plot_throughput_latency(
     latency: str = "tpot_p50_ms",
     throughput: str = "output_tokens_per_s",
     slo_ms: float | None = None,
+    of: str = "",
     ax: Axes | None = None,
 ) -> Axes:
     """What more load buys and what it costs: throughput against latency, one line a run through its loads.
@@ -172,8 +175,7 @@ def plot_throughput_latency(
     style.head(
         ax,
         throughput_title(usable, latency, throughput),
-        f"{_legend_of_loads(usable)}. Dots are medians over repeats, crosses reach over all of them. "
-        "Lower right is better",
+        style.about(of, f"{_legend_of_loads(usable)}. Dots are medians over repeats, crosses reach over all of them"),
         whole=whole,
     )
     style.settle(ax)

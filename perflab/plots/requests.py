@@ -18,7 +18,7 @@ _BINS = 60
 
 
 @style.styled
-def plot_requests(requests: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
+def plot_requests(requests: pd.DataFrame, *, of: str = "", ax: Axes | None = None) -> Axes:
     """A line a request, by arrival: waiting for the first token, then streaming; failed ones are crosses.
 
     Needs table `requests`. Those without an arrival time cannot be placed and are left out, which the heading says.
@@ -31,18 +31,18 @@ def plot_requests(requests: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         )
     _draw_requests(ax, known)
     ax.set_xlabel("time since the first request (s)")
-    return style.head(ax, requests_title(known), _about(known, len(requests)), whole=whole)
+    return style.head(ax, requests_title(known), style.about(of, _about(known, len(requests))), whole=whole)
 
 
 @style.styled
-def plot_load_over_time(requests: pd.DataFrame, chunks: pd.DataFrame) -> Figure:
+def plot_load_over_time(requests: pd.DataFrame, chunks: pd.DataFrame, *, of: str = "") -> Figure:
     """Requests over time, and below it requests in flight and output tokens per second on the same axis.
 
     Needs tables `requests` and `chunks` of one point. A chunk of unknown token count counts as one token.
     """
     known = requests.dropna(subset=["arrival_ns"]).sort_values("arrival_ns", kind="stable")
     if known.empty or chunks.empty:
-        return style.figure_of(plot_requests(requests))
+        return style.figure_of(plot_requests(requests, of=of))
     figure, panels = plt.subplots(
         3, 1, sharex=True, figsize=(style.WIDTH, 4.6), layout="constrained", height_ratios=[2.4, 1, 1]
     )
@@ -53,7 +53,7 @@ def plot_load_over_time(requests: pd.DataFrame, chunks: pd.DataFrame) -> Figure:
     for ax in panels[:2]:
         ax.tick_params(axis="x", length=0)
     panels[2].set_xlabel("time since the first request (s)")
-    style.head_figure(figure, requests_title(known), _about(known, len(requests)))
+    style.head_figure(figure, requests_title(known), style.about(of, _about(known, len(requests))))
     return figure
 
 

@@ -33,7 +33,8 @@ ALERT = "#b3261e"
 """A broken limit. Never a category."""
 
 INTERFACE = MappingProxyType({
-    "ink": INK, "muted": MUTED, "line": LINE, "grid": GRID, "paper": PAPER, "idle": IDLE, "other": OTHER, "alert": ALERT,
+    "ink": INK, "muted": MUTED, "line": LINE, "grid": GRID, "paper": PAPER, "idle": IDLE, "other": OTHER,
+    "alert": ALERT,
 })  # fmt: skip
 """Interface colours by the name of the CSS variable that replaces them in a report."""
 
@@ -155,6 +156,11 @@ def capital(sentence: str) -> str:
 def join(words: Sequence[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
+
+
+def about(of: str, text: str) -> str:
+    """What was measured, after the name of what it was measured on if that is not plain from the figure."""
+    return f"{of}: {text}" if of else capital(text)
 
 
 def head(ax: Axes, title: str, subtitle: str = "", *, whole: bool) -> Axes:

@@ -74,6 +74,7 @@ def plot_timeline(
     launches: pd.DataFrame | None = None,
     rank: int = 0,
     device: str = "GPU",
+    of: str = "",
     ax: Axes | None = None,
 ) -> Axes:
     """One lane a stream, coloured by category; where a lane is blank, nothing ran on it.
@@ -90,6 +91,8 @@ def plot_timeline(
         The rank whose activity is shown.
     device
         `GPU`, or `CPU` for the operators of a CPU engine (lanes are then threads).
+    of
+        The run, to stand before what the heading says of it.
     """
     whole, ax = ax is None, style.axes(ax)
     inside = _within(kernels[kernels["rank"] == rank], span)
@@ -117,7 +120,12 @@ def plot_timeline(
     ax.set_yticks(range(rows), labels)
     ax.tick_params(axis="y", length=0, labelcolor=style.INK)
     style.bare(ax, "left")
-    style.head(ax, _title(span, _covered(inside, span), device), _subtitle(span, inside, device, labels), whole=whole)
+    style.head(
+        ax,
+        _title(span, _covered(inside, span), device),
+        style.about(of, _contents(inside, device, labels)),
+        whole=whole,
+    )
     style.settle(ax)
     for place, stream in enumerate(lanes, start=rows - len(lanes)):
         _name_long_ones(ax, inside[inside["stream"] == stream], "name", place, span, unit_ns)
@@ -208,7 +216,7 @@ def _title(span: Span, busy: float, device: str) -> str:
     )
 
 
-def _subtitle(span: Span, inside: pd.DataFrame, device: str, labels: list[str]) -> str:
+def _contents(inside: pd.DataFrame, device: str, labels: list[str]) -> str:
     what = "kernels and copies" if device == "GPU" else "operators"
     told = f"{units.show_count(len(inside))} {what}, coloured by category; blank: nothing ran"
     return told + ("; hatched host calls wait for the device" if "host calls" in labels else "")

@@ -32,6 +32,12 @@ def text_html(text: str) -> str:
     return f'<div class="prose">{"".join(blocks)}</div>'
 
 
+def file_html(text: str, name: str = "") -> str:
+    """Text as it stands, under the file's name."""
+    told = f'<p class="quiet"><code>{html.escape(name)}</code></p>' if name else ""
+    return f'{told}<pre class="scroll" tabindex="0"><code>{html.escape(text.strip())}</code></pre>'
+
+
 def runs_html(runs: Sequence[Data]) -> str:
     """Facts of runs (`facts`: pairs of label and value), a column a run; then their notes, each once.
 

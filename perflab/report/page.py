@@ -15,6 +15,8 @@ from perflab.report.show import MEDIA
 HIDDEN_TAGS = frozenset({"parameters", "injected-parameters", "interactive"})
 _HEADING = re.compile(r"<h([1-6])(?: id=\"[^\"]*\")?>(.*?)</h\1>", re.DOTALL)
 _LEVEL = re.compile(r'<h([1-6]) id="([^"]*)">[^\n]*</h\1>')
+_LINK = re.compile(r'<a\b[^>]*?href="([^"]*)"[^>]*>(.*?)</a>', re.DOTALL)
+_IMAGE = re.compile(r'<img\b[^>]*?alt="([^"]*)"[^>]*>')
 _TAG = re.compile(r"<[^>]+>")
 
 
@@ -38,12 +40,13 @@ class Section:
 
 @dataclass
 class Page:
-    """What the template lays out."""
+    """What the template lays out. `judged`: a notebook looked for findings, even if it found none."""
 
     title: str
     sections: list[Section] = field(default_factory=list)
     runs: list[Mapping[str, Any]] = field(default_factory=list)
     findings: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
+    judged: bool = False
     checks: list[Mapping[str, Any]] = field(default_factory=list)
 
     @property
@@ -124,7 +127,15 @@ def _markdown(section: Section, source: str, prefix: str) -> str:
             section.headings.append(Heading(text, anchor))
         return f'<h{min(level + 1, 6)} id="{anchor}">{inner}</h{min(level + 1, 6)}>'
 
-    return _HEADING.sub(heading, rendered).strip()
+    return _IMAGE.sub(r"\1", _LINK.sub(_within_page, _HEADING.sub(heading, rendered))).strip()
+
+
+def _within_page(match: re.Match[str]) -> str:
+    """Links within the page stay; of others the text stays, with the address if it says where to look."""
+    target, text = match.groups()
+    if target.startswith("#"):
+        return match.group()
+    return f"{text} ({target})" if target.startswith("http") and target not in text else text
 
 
 def _output(page: Page, output: Any, prefix: str, unique: str) -> str:
@@ -150,6 +161,7 @@ def _ours(page: Page, ours: Mapping[str, Any], data: Mapping[str, Any], prefix: 
         page.runs += [run for run in ours["runs"] if run["run"] not in known]
         return ""
     if kind == "findings":
+        page.judged = True
         page.findings += [(prefix, finding) for finding in ours["findings"]]
         return blocks.findings_html(ours["findings"], prefix=prefix)
     if kind == "trust":

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import IPython.display
@@ -49,6 +51,34 @@ def show(thing: Figure | Axes | pd.DataFrame | str, *, caption: str = "", limit:
         _emit("table", data, table_html(thing, caption=caption, limit=limit), thing.head(limit).to_string(index=False))
     else:
         _emit("text", {"text": thing}, blocks.text_html(thing), thing)
+
+
+def show_each(
+    pieces: Iterable[Mapping[str, Any]], plot: Callable[..., Figure | Axes], *, otherwise: str = "", **settings: Any
+) -> None:
+    """Draw and show a figure for each piece: `plot(**piece, **settings)`; see `perflab.report.views`.
+
+    `otherwise` names the sentence of the catalogue to show where there is no piece.
+    """
+    pieces = list(pieces)
+    for piece in pieces:
+        show(plot(**piece, **settings))
+    if not pieces and otherwise:
+        show(say(otherwise))
+
+
+def show_file(path: str | Path) -> None:
+    """Show a text file as it stands."""
+    text = Path(path).read_text(encoding="utf-8")
+    _emit("file", {"name": Path(path).name}, blocks.file_html(text, Path(path).name), text)
+
+
+def show_command(*words: str | Path) -> None:
+    """Show a command to run in a terminal; paths below the current directory are shown from there."""
+    here = Path.cwd()
+    told = [w.relative_to(here) if isinstance(w, Path) and w.is_relative_to(here) else w for w in words]
+    text = shlex.join(str(word) for word in told)
+    _emit("command", {"command": text}, blocks.file_html(text), text)
 
 
 def show_message(name: str, **fields: Any) -> None:
@@ -102,6 +132,8 @@ def _emit(kind: str, data: Mapping[str, Any], html: str, text: str) -> None:
 def _plain(record: Any) -> dict[str, Any]:
     if isinstance(record, Mapping):
         return dict(record)
+    if hasattr(record, "to_json"):
+        return dict(record.to_json())
     of_dataclass = dataclasses.is_dataclass(record) and not isinstance(record, type)
     built: Any = dataclasses.asdict(record) if of_dataclass else msgspec.to_builtins(record)
     return {str(key): _listed(value) for key, value in built.items()}

@@ -24,6 +24,7 @@ CHROMIUM_FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
+_CHECKS = Path(__file__).with_name("page_checks.js")
 MIN_SPREAD = 3.0
 """Standard deviation of grey values under which a picture counts as blank."""
 
@@ -91,7 +92,7 @@ def _look(browser: Any, page: Path, picture: Path, view: View) -> Look:
     tab.on("pageerror", lambda error: problems.append(f"script error: {error}"))
     tab.on("dialog", lambda dialog: (problems.append(f"a dialog opened: {dialog.message}"), dialog.dismiss()))
     tab.goto(address, wait_until="networkidle")
-    problems += tab.evaluate(_WHAT_IS_WRONG)
+    problems += tab.evaluate(_CHECKS.read_text(encoding="utf-8"))
     tab.screenshot(path=str(picture), full_page=True, animations="disabled")
     if _spread(picture) < MIN_SPREAD:
         problems.append("the page is blank")
@@ -114,57 +115,18 @@ def _spread(picture: Path) -> float:
         return float(ImageStat.Stat(image.convert("L")).stddev[0])
 
 
-_WHAT_IS_WRONG = """
-() => {
-  const wrong = [], width = document.documentElement.clientWidth, slack = 1.5;
-  const named = e => e.tagName.toLowerCase() + (e.id ? '#' + e.id : '') + (typeof e.className === 'string' && e.className ? '.' + e.className.trim().split(/\\s+/).join('.') : '');
-  const scrolls = e => { for (let p = e; p && p !== document.body; p = p.parentElement) {
-    const o = getComputedStyle(p).overflowX; if (o === 'auto' || o === 'scroll') return true; } return false; };
-  if (document.body.innerText.trim().length < 40) wrong.push('the page has hardly any text');
-  const whole = Math.max(document.documentElement.scrollWidth, document.body.scrollWidth);
-  if (whole > width + slack) wrong.push(`the page is ${whole} wide in a window of ${width}`);
-  for (const e of document.body.querySelectorAll('*')) {
-    if (e.closest('svg') && e.tagName.toLowerCase() !== 'svg') continue;
-    const box = e.getBoundingClientRect(), css = getComputedStyle(e);
-    if (!box.width || !box.height || css.visibility === 'hidden' || e.matches('.skip')) continue;
-    if ((box.right > width + slack || box.left < -slack) && !scrolls(e.parentElement || e) && !scrolls(e))
-      wrong.push(`${named(e)} sticks out of the window: ${Math.round(box.left)} to ${Math.round(box.right)} of ${width}`);
-    if (['hidden', 'clip'].includes(css.overflowX) && e.tagName.toLowerCase() !== 'svg' && e.scrollWidth > e.clientWidth + slack)
-      wrong.push(`${named(e)} cuts off its content: ${e.scrollWidth} in ${e.clientWidth}`);
-    if (['hidden', 'clip'].includes(css.overflowY) && e.tagName.toLowerCase() !== 'svg' && e.scrollHeight > e.clientHeight + slack)
-      wrong.push(`${named(e)} cuts off its content: ${e.scrollHeight} high in ${e.clientHeight}`);
-  }
-  for (const e of document.querySelectorAll('img, svg')) {
-    const box = e.getBoundingClientRect(), alt = (e.getAttribute('alt') || e.getAttribute('aria-label') || '').trim();
-    if (box.width < 20 || box.height < 20) wrong.push(`${named(e)} is ${Math.round(box.width)} x ${Math.round(box.height)}`);
-    if (!alt) wrong.push(`${named(e)} has no text alternative`);
-    if (e.tagName === 'IMG' && !e.naturalWidth) wrong.push(`${named(e)} shows nothing`);
-    if (e.tagName.toLowerCase() !== 'svg') continue;
-    for (const text of e.querySelectorAll('g[id*="text_"]')) {
-      const t = text.getBoundingClientRect();
-      if (t.width && (t.left < box.left - slack || t.right > box.right + slack || t.top < box.top - slack || t.bottom > box.bottom + slack))
-        wrong.push(`a label of the figure "${alt.slice(0, 60)}" is cut off at the figure's edge (${text.id})`);
-    }
-  }
-  return [...new Set(wrong)];
-}
-"""
-
-
 def main(argv: list[str] | None = None) -> int:
     """Pictures of one page; what is wrong goes to stdout, and the exit status is 1 if something is."""
-    parser = argparse.ArgumentParser(
-        description="Pictures of a report or executed notebook, and what is wrong with it."
-    )
+    parser = argparse.ArgumentParser(description="Pictures of a report or notebook, and what is wrong with it.")
     parser.add_argument("page", type=Path)
     parser.add_argument("-o", "--out", type=Path, default=Path("screenshots"))
     args = parser.parse_args(argv)
     if chromium() is None:
-        print("neither chromium nor google-chrome is on the path", file=sys.stderr)
+        sys.stderr.write("neither chromium nor google-chrome is on the path\n")
         return 2
     looks = look_at(args.page, args.out)
     for look in looks:
-        print(f"{look.picture}: {'; '.join(look.problems) or 'nothing wrong'}")
+        sys.stdout.write(f"{look.picture}: {'; '.join(look.problems) or 'nothing wrong'}\n")
     return int(any(look.problems for look in looks))
 
 

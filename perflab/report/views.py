@@ -1,0 +1,318 @@
+"""Answers of the tasks, cut to what one table or figure shows.
+
+Functions named for figures return pieces: keyword arguments of the plot, one mapping a figure, for `show_each`.
+Runs are called by the name of their directory, which is short; their titles stand where it is told what ran.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from perflab import places
+from perflab.analysis.checks import Check
+from perflab.analysis.latency import latency_values
+from perflab.errors import InputError
+from perflab.experiment import Plan
+from perflab.plots.timeline import span_of_step
+from perflab.runs import Run, is_run, open_run
+from perflab.schema import GROUPS, PHASES
+from perflab.tasks.breakdown import BreakdownReport, RankBreakdown
+from perflab.tasks.latency import LatencyReport, MeasuredPoint
+
+Pieces = list[dict[str, Any]]
+
+_GROUPS = (*GROUPS, "idle")
+
+_POINT_COLUMNS = {
+    "run": "run", "load": "load", "repeat": "repeat", "completed": "done", "failed": "failed",
+    "ttft_p50_ms": "TTFT p50 (ms)", "ttft_p99_ms": "TTFT p99 (ms)", "tpot_p50_ms": "TPOT p50 (ms)",
+    "itl_p99_ms": "ITL p99 (ms)", "e2el_p50_ms": "E2EL p50 (ms)", "output_tokens_per_s": "output tokens/s",
+    "requests_per_s": "requests/s",
+}  # fmt: skip
+
+
+def run_name(source: Path) -> str:
+    """The name of the run directory a file lies in; the file's own name where it lies in none."""
+    return next((folder.name for folder in source.resolve().parents if is_run(folder)), source.name)
+
+
+# Breakdown
+
+
+def breakdown_pieces(report: BreakdownReport) -> Pieces:
+    """For `plot_breakdown` and `plot_step_time`: all runs together, GPUs and CPU engines apart."""
+    names = _names(report.ranks)
+    found: Pieces = []
+    for kind, device in (("gpu", "GPU"), ("cpu", "CPU")):
+        tables = [
+            rank.table.assign(run=name) for rank, name in zip(report.ranks, names, strict=True) if rank.kind == kind
+        ]
+        if tables:
+            found.append({"table": pd.concat(tables, ignore_index=True), "device": device})
+    return found
+
+
+def breakdown_table(report: BreakdownReport) -> pd.DataFrame:
+    """A row a run, rank and phase: steps, mean time of a step, and the share of each group and of idle time.
+
+    For a CPU engine `idle` is what lies outside operators.
+    """
+    from perflab.plots.breakdown import parts_of_phases
+
+    rows = []
+    for rank, name in zip(report.ranks, _names(report.ranks), strict=True):
+        for phase, parts in parts_of_phases(rank.table, "group").groupby("phase", sort=False):
+            shares = dict(zip(parts["part"], parts["share"], strict=True))
+            row = {"run": name, "rank": rank.rank, "of": rank.kind.upper(), "phase": phase}
+            row |= {"steps": int(parts["steps"].iloc[0]), "step_ns": float(parts["step_ns"].sum())}
+            rows.append(row | {f"{part}_share": shares.get(part, 0.0) for part in _GROUPS})
+    columns = ["run", "rank", "of", "phase", "steps", "step_ns", *(f"{part}_share" for part in _GROUPS)]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def kernel_pieces(report: BreakdownReport) -> Pieces:
+    """For `plot_top_kernels`: the first rank of each run."""
+    return [{"top": rank.top_kernels(), "device": _device(rank), "of": name} for rank, name in _first_ranks(report)]
+
+
+def idle_pieces(report: BreakdownReport) -> Pieces:
+    """For `plot_idle`: the first rank of each run on a GPU. A CPU engine has no device that waits."""
+    return [
+        {"idle": _idle(rank), "device": "GPU", "of": name} for rank, name in _first_ranks(report) if rank.kind == "gpu"
+    ]
+
+
+def timeline_pieces(report: BreakdownReport, step: int | None = None) -> Pieces:
+    """For `plot_timeline`: one step of the first rank of each run; a typical decode step unless a number is given."""
+    return [piece for rank, name in _first_ranks(report) for piece in _timeline(rank, name, step)]
+
+
+def typical_step(steps: pd.DataFrame) -> int | None:
+    """The decode step whose duration is the median (of another phase where there is no decode)."""
+    for phase in ("decode", *PHASES):
+        of = steps[steps["phase"] == phase].sort_values("dur_ns")
+        if len(of):
+            return int(of["step"].iloc[(len(of) - 1) // 2])
+    return None
+
+
+def _timeline(rank: RankBreakdown, name: str, step: int | None) -> Pieces:
+    chosen = typical_step(rank.steps) if step is None else step
+    if chosen is None or chosen not in set(rank.steps["step"]):
+        return []
+    calls = {"launches": rank.launches} if rank.kind == "gpu" else {}
+    span = span_of_step(rank.steps, chosen, rank.rank)
+    return [{"kernels": rank.kernels, "span": span, "rank": rank.rank, "device": _device(rank), "of": name, **calls}]
+
+
+def _idle(rank: RankBreakdown) -> pd.DataFrame:
+    places = [("place", place, rank.idle.get(f"{place}_ns", 0)) for place in ("between_steps", "within_steps")]
+    causes = [("cause", cause, ns) for cause, ns in rank.idle.get("causes", {}).items()]
+    return pd.DataFrame([*places, *causes], columns=["split", "name", "ns"])
+
+
+def _first_ranks(report: BreakdownReport) -> list[tuple[RankBreakdown, str]]:
+    first: dict[str, RankBreakdown] = {}
+    for rank, name in zip(report.ranks, _names(report.ranks), strict=True):
+        if name not in first or rank.rank < first[name].rank:
+            first[name] = rank
+    return [(rank, name) for name, rank in first.items()]
+
+
+def _names(ranks: list[RankBreakdown]) -> list[str]:
+    """Directory names; where a run has several profiling passes, with the pass the task named in brackets."""
+    base = [run_name(rank.source) for rank in ranks]
+    titles = {name: {r.run for r, other in zip(ranks, base, strict=True) if other == name} for name in base}
+    return [
+        f"{name} {rank.run[rank.run.rfind('(') :]}" if len(titles[name]) > 1 and "(" in rank.run else name
+        for rank, name in zip(ranks, base, strict=True)
+    ]
+
+
+def _device(rank: RankBreakdown) -> str:
+    return rank.kind.upper()
+
+
+# Latency
+
+
+def points_table(report: LatencyReport) -> pd.DataFrame:
+    """A row a measured point: the latencies and rates a reader looks at first."""
+    points = named_points(report)
+    points["load"] = points["lengths"] + " " + points["load"]
+    return points[list(_POINT_COLUMNS)].rename(columns=_POINT_COLUMNS)
+
+
+def named_points(report: LatencyReport) -> pd.DataFrame:
+    """`LatencyReport.points` with `run` the directory's name and `lengths`, the workload: `chat 512/128`."""
+    points = report.points
+    lengths = [_lengths(measured) for measured in report.runs]
+    return points.assign(run=[run_name(m.source) for m in report.runs], lengths=lengths)
+
+
+def validity_checks(report: LatencyReport) -> list[Check]:
+    """The checks of all points, each with the run and point it is about as its source."""
+    return [
+        dataclasses.replace(check, source=f"{run_name(measured.source)}, {measured.point.id}")
+        for measured in report.runs
+        for check in measured.validity
+    ]
+
+
+def limits(report: LatencyReport, **given: float | None) -> dict[str, float | None]:
+    """SLOs by metric: those given, else what the runs' experiments asked for where they agree."""
+    asked = [frozenset(measured.slos.items()) for measured in report.runs]
+    agreed = dict(asked[0]) if len(set(asked)) == 1 else {}
+    return {
+        name: value if value is not None else agreed.get(f"{name}_ms", agreed.get(name))
+        for name, value in given.items()
+    }
+
+
+def throughput_pieces(report: LatencyReport) -> Pieces:
+    """For `plot_throughput_latency`: all runs together, one figure a workload."""
+    points = named_points(report)
+    groups = points.groupby("lengths", sort=False)
+    return [{"points": group, "of": str(lengths) if len(groups) > 1 else ""} for lengths, group in groups]
+
+
+def latency_pieces(report: LatencyReport) -> Pieces:
+    """For `plot_latency_distributions`: values of single requests, a figure a run, a curve a load.
+
+    Several runs that share a load are also worth a look side by side: those figures come first, a curve a run.
+    """
+    values = _values(report)
+    if values.empty:
+        return []
+    by_load = [
+        {"values": group.assign(series=group["run"]), "of": str(load)}
+        for load, group in values.groupby("load", sort=False)
+        if group["run"].nunique() > 1
+    ]
+    by_run = [
+        {"values": group.assign(series=group["load"]), "of": str(run)}
+        for run, group in values.groupby("run", sort=False)
+        if group["load"].nunique() > 1 or not by_load
+    ]
+    return [*by_load, *by_run]
+
+
+def request_pieces(report: LatencyReport) -> Pieces:
+    """For `plot_load_over_time`: of each run the detailed point with most requests."""
+    best: dict[str, MeasuredPoint] = {}
+    for measured in report.runs:
+        name = run_name(measured.source)
+        if measured.requests is None or measured.chunks is None:
+            continue
+        held = best.get(name)
+        if held is None or held.requests is None or len(measured.requests) > len(held.requests):
+            best[name] = measured
+    return [
+        {
+            "requests": point.requests,
+            "chunks": point.chunks,
+            "of": f"{name}, {_lengths(point)} {point.point.load.label}",
+        }
+        for name, point in best.items()
+    ]
+
+
+def _values(report: LatencyReport) -> pd.DataFrame:
+    tables = [
+        latency_values(measured.requests, measured.chunks).assign(
+            run=run_name(measured.source), load=f"{_lengths(measured)} {measured.point.load.label}"
+        )
+        for measured in report.runs
+        if measured.requests is not None
+    ]
+    columns = ["metric", "value_ms", "run", "load"]
+    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame({name: [] for name in columns})
+
+
+def _lengths(measured: MeasuredPoint) -> str:
+    point = measured.point
+    lengths = f"{point.input_len}/{point.output_len}" if point.input_len and point.output_len else ""
+    return " ".join(part for part in (point.workload if point.workload != "imported" else "", lengths) if part)
+
+
+# Memory, runs, experiments
+
+
+def memory_table(memory: pd.DataFrame, runs: list[Run]) -> pd.DataFrame:
+    """The tasks' memory table with runs called by the names of their directories."""
+    names = {run.manifest.title: run.path.name for run in runs}
+    return memory.assign(run=[names.get(str(title), str(title)) for title in memory["run"]])
+
+
+def memory_pieces(memory: pd.DataFrame) -> Pieces:
+    """For `plot_memory`: all runs of a `memory_table` together; none where nothing is known."""
+    return [{"memory": memory}] if len(memory) else []
+
+
+def runs_in(folder: str | Path) -> list[Run]:
+    """The run directories in a folder, by name; none where there is no such folder."""
+    path = Path(folder)
+    return [open_run(p) for p in sorted(path.iterdir()) if is_run(p)] if path.is_dir() else []
+
+
+def find_experiment(name: str | Path) -> Path:
+    """An experiment file by path, or by the name of one that comes with perflab.
+
+    Raises
+    ------
+    InputError
+        When there is none; the message lists those there are.
+    """
+    if Path(name).is_file():
+        return Path(name)
+    ours = sorted(places.experiments().glob("*.yaml"))
+    found = [path for path in ours if str(name) in (path.stem, path.name)]
+    if found:
+        return found[0]
+    raise InputError(f"no such experiment file; perflab has {', '.join(p.stem for p in ours) or 'none'}", path=name)
+
+
+def runs_table(runs: list[Run]) -> pd.DataFrame:
+    """A row a run directory: what it is and what is in it."""
+    rows = [
+        (
+            run.path.name, run.manifest.title, run.manifest.engine.vllm_version, run.manifest.status,
+            sum(p.bench is not None for p in run.manifest.points), sum(len(p.traces) for p in run.manifest.profiles),
+        )
+        for run in runs
+    ]  # fmt: skip
+    return pd.DataFrame(rows, columns=["run", "title", "vLLM", "status", "points measured", "traces"])
+
+
+def plan_table(plan: Plan) -> pd.DataFrame:
+    """A row a planned point or profiling pass, in order: lengths, load, prompts, about how long."""
+    rows = [
+        (p.id, p.request.input_len, p.request.output_len, p.request.load.label, p.request.num_prompts, p.estimate_s)
+        for p in plan.points
+    ]
+    rows += [
+        (
+            f"profile {p.spec.id}",
+            p.spec.input_len,
+            p.spec.output_len,
+            f"c{p.spec.concurrency}",
+            p.spec.num_prompts,
+            p.estimate_s,
+        )
+        for p in plan.profiles
+    ]
+    return pd.DataFrame(rows, columns=["point", "input_len", "output_len", "load", "prompts", "about_s"])
+
+
+def plan_facts(plan: Plan) -> dict[str, str]:
+    """The plan in numbers, as the sentence `notebook.capture.planned` tells them."""
+    return {
+        "points": str(len(plan.points)),
+        "profiles": str(len(plan.profiles)),
+        "servers": str(plan.servers_in_all),
+        "minutes": f"{max(plan.estimated_minutes, 1):.0f}",
+    }
