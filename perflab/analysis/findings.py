@@ -56,9 +56,15 @@ def rank_findings(
     Returns
     -------
     list of Finding
-        The gravest first. Nothing about a CPU engine: these rules are about a device that a host feeds.
+        The gravest first. About a CPU engine only what its operators leave to Python: the other rules are about a
+        device that a host feeds.
     """
-    on_gpu = [(r, i) for r, i in zip(records, idles, strict=True) if r.get("kind") != "cpu" and r.get("phases")]
+    known = [(r, i) for r, i in zip(records, idles, strict=True) if r.get("phases")]
+    on_cpu = [(r, i) for r, i in known if r.get("kind") == "cpu"]
+    if on_cpu:
+        eager = _outside_operators(on_cpu, engine, run)
+        return _kept([(eager, (of.PHASES,))] if eager else [], checks)
+    on_gpu = [(r, i) for r, i in known if r.get("kind") != "cpu"]
     if not on_gpu:
         return []
     found = [
@@ -245,6 +251,35 @@ def _copies(ranks: _Ranks, engine: Engine, run: str) -> Finding | None:
         impact={"value": found * step / units.NS_PER_MS, "unit": "ms/step"},
         evidence=tuple(evidence),
         change=say("finding.copies.change_offload") if known else say("finding.copies.change"),
+        check=bench_command(engine),
+        run=run,
+    )
+
+
+def _outside_operators(ranks: _Ranks, engine: Engine, run: str) -> Finding | None:
+    """Only where the settings hold the cause: time in Python has many, and this one can be switched off."""
+    if not is_on(engine.settings.get("enforce_eager")) or "decode" not in _phases(ranks):
+        return None
+    phase = max((r["phases"]["decode"] for r, _ in ranks), key=lambda p: float(p["idle_ns"]) / float(p["window_ns"]))
+    share = phase["idle_ns"] / phase["window_ns"]
+    severity = severity_of(share, "outside_operators")
+    if severity is None:
+        return None
+    step = phase["window_ns"] / phase["steps"]
+    took = units.show_time(share * step)
+    return Finding(
+        id="outside_operators",
+        severity=severity,
+        confidence=0.6,
+        title=say("finding.outside_operators.title", share=units.show_share(share)),
+        # The profiler costs time at every operator, so what compiling would save cannot be read off this trace.
+        impact=None,
+        evidence=(
+            say("finding.outside_operators.took", time=took, step=units.show_time(step), steps=phase["steps"]),
+            say("finding.outside_operators.eager"),
+            say("finding.outside_operators.profiled"),
+        ),
+        change=say("finding.outside_operators.change"),
         check=bench_command(engine),
         run=run,
     )

@@ -86,7 +86,6 @@ def test_weak_evidence_is_silence() -> None:
     assert breakdown_findings(record(decode={"idle": 4}), idle(host_bound=4), eager, []) == [], "too little"
     assert breakdown_findings(record(decode={"idle": 60}, steps=2), idle(host_bound=60), eager, []) == [], "two steps"
     assert breakdown_findings(record(decode={"idle": 60}), idle(in_graph=30, not_started=30), eager, []) == []
-    assert breakdown_findings(record(decode={"idle": 60}, kind="cpu"), {}, eager, []) == [], "a CPU engine"
     assert breakdown_findings({"rank": 0, "kind": "gpu", "phases": {}}, {}, eager, []) == [], "nothing recorded"
 
 
@@ -130,6 +129,16 @@ def test_copies() -> None:
         only(breakdown_findings(record(decode={"memory": 4}), idle(), engine(cpu_offload_gb="0"), [])).confidence == 0.4
     )
     assert breakdown_findings(record(decode={"memory": 2}), idle(), engine(), []) == []
+
+
+def test_an_eager_cpu_engine_spends_time_outside_operators() -> None:
+    found = only(breakdown_findings(record(decode={"idle": 24}, kind="cpu"), {}, EAGER, []))
+    assert (found.id, found.severity, found.impact) == ("outside_operators", "info", None)
+    assert "24.0 %" in found.title
+    assert "--enforce-eager" in found.change
+    assert breakdown_findings(record(decode={"idle": 24}, kind="cpu"), {}, engine(), []) == [], "compiled already"
+    assert breakdown_findings(record(decode={"idle": 9}, kind="cpu"), {}, EAGER, []) == []
+    assert breakdown_findings(record(decode={"idle": 24}, kind="cpu", steps=2), {}, EAGER, []) == []
 
 
 def test_the_gravest_comes_first() -> None:
