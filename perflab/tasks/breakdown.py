@@ -12,7 +12,8 @@ import pandas as pd
 from perflab.analysis.breakdown import breakdown as gpu_breakdown
 from perflab.analysis.breakdown import cpu_breakdown, summary
 from perflab.analysis.checks import Check, TraceFacts, trace_checks
-from perflab.analysis.findings import Finding, breakdown_findings
+from perflab.analysis.finding import Finding
+from perflab.analysis.findings import rank_findings
 from perflab.analysis.idle import idle_gaps, idle_summary
 from perflab.analysis.kernels import categorize, name_totals
 from perflab.analysis.steps import steps_from_ranges
@@ -133,8 +134,10 @@ def breakdown(paths: str | Path | Sequence[str | Path]) -> BreakdownReport:
         checks = trace_checks([_facts(trace, rank) for trace, rank in zip(traces, mine, strict=True)], run=source.run)
         trust += checks
         ranks += mine
-        for rank in mine:
-            findings += breakdown_findings(rank.record, rank.idle, source.engine, checks, run=source.run)
+        on_gpu = [rank for rank in mine if rank.kind == "gpu" and rank.window_ns]
+        if on_gpu:
+            records, idles = [rank.record for rank in on_gpu], [rank.idle for rank in on_gpu]
+            findings += rank_findings(records, idles, source.engine, checks, run=source.run)
     return BreakdownReport([str(part) for part in parts], trust, ranks, findings)
 
 
@@ -217,4 +220,6 @@ def _facts(trace: Trace, rank: RankBreakdown) -> TraceFacts:
         table=rank.table,
         rank_source=trace.rank_source,
         notes=trace.notes,
+        with_stack=trace.with_stack,
+        is_frontend=trace.is_frontend,
     )

@@ -142,7 +142,7 @@ def _point(writer: RunWriter, path: Path, result: BenchResult, pack: bool) -> Po
     return Point(
         id=_unused(path.stem.removesuffix(".json"), {point.id for point in writer.manifest.points}),
         workload=say("import.workload"),
-        data=meta.dataset or "unknown",
+        data=str(meta.extra.get("dataset_name") or "unknown"),
         kind=result.kind if result.kind in ("serve", "latency", "throughput") else "serve",
         input_len=_one_length(result.total_input_tokens, result.completed),
         output_len=_one_length(result.total_output_tokens, result.completed),
@@ -256,12 +256,14 @@ def _engine(
     log: ServerLog | None, traces: list[tuple[Path, Trace]], results: list[tuple[Path, BenchResult]]
 ) -> Engine:
     settings: dict[str, Any] = dict(log.settings) if log else {}
-    on_gpu = any(trace.has_gpu for _, trace in traces) or bool(log and log.device == "gpu")
-    on_cpu = bool(log and log.device == "cpu")
+    if log and log.attention_backend:
+        settings["attention_backend"] = log.attention_backend
+    device = settings.get("device_config")
+    on_gpu = any(trace.has_gpu for _, trace in traces) or device == "cuda"
     version = (log.vllm_version if log else None) or next((t.vllm_version for _, t in traces if t.vllm_version), None)
     model = (log.model if log else None) or next((r.meta.model for _, r in results if r.meta.model), None)
     return Engine(
-        flavour="gpu" if on_gpu else "cpu" if on_cpu else "unknown",
+        flavour="gpu" if on_gpu else "cpu" if device == "cpu" else "unknown",
         vllm_version=version,
         model=model,
         settings=settings,
@@ -271,9 +273,9 @@ def _engine(
 def _hardware(traces: list[tuple[Path, Trace]]) -> Hardware:
     """The GPUs the ranks ran on: one a rank, as the traces name them."""
     gpus = [
-        Gpu(name=trace.device_names[0], memory_bytes=trace.device_memory_bytes)
+        Gpu(name=trace.device_name)
         for _, trace in sorted(_first_of_each_rank(traces), key=lambda pair: pair[1].rank)
-        if trace.device_names
+        if trace.device_name
     ]
     return Hardware(gpus=gpus)
 
@@ -300,7 +302,7 @@ def _copy(writer: RunWriter, source: Path, name: str, pack: bool) -> str:
     target = _free(target)
     if target.suffix == ".xz" and source.suffix != ".xz":
         text, _ = read_text(source)
-        target.write_bytes(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
+        target.write_bytes(lzma.compress(text.encode(), preset=6))
     else:
         shutil.copyfile(source, target)
     return writer.relative(target)
