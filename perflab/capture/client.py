@@ -147,5 +147,7 @@ class BenchHost:
         assert self._group is not None
         with contextlib.suppress(Exception):
             self._group.process.wait(timeout=5.0)
+        if (self._group.exit_status or 0) < 0:
+            return f"the benchmark client {self._group.ending}"
         said = root_cause(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-200:])
-        return f"the benchmark client ended with status {self._group.exit_status}: {said or 'it said nothing'}"
+        return f"the benchmark client {self._group.ending}: {said or 'it said nothing'}"

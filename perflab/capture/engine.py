@@ -21,6 +21,10 @@ Said = Callable[[str], None]
 _POLL_S = 0.2
 
 
+class ServerGoneError(CaptureError):
+    """The server ended by itself, outside of a measurement."""
+
+
 class Server:
     """A running server. Use as a context manager: leaving it ends the server.
 
@@ -50,6 +54,11 @@ class Server:
         """Whether it has not ended."""
         return self.group.running
 
+    @property
+    def healthy(self) -> bool:
+        """Whether it runs and says that its engine does (a dead engine's server lingers for a moment)."""
+        return self.running and http.answers(f"{self.url}/health", timeout_s=10.0)
+
     def __enter__(self) -> Self:
         return self
 
@@ -73,7 +82,7 @@ class Server:
                     self.phases[phase] = round(time.monotonic() - self._started, 3)
                     said(phase)
             if not self.running:
-                raise CaptureError(f"vllm serve ended with status {self.group.exit_status}: {self.cause()}")
+                raise CaptureError(f"vllm serve {self.group.ending}: {self.cause()}")
             if http.answers(f"{self.url}/health"):
                 self.phases["ready"] = round(time.monotonic() - self._started, 3)
                 # All its processes are there now: known from here on, even if one leaves the group.

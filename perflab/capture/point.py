@@ -11,7 +11,7 @@ import msgspec
 
 from perflab.capture.client import BenchHost, Outcome
 from perflab.capture.clock import Anchor, anchor
-from perflab.capture.engine import Server
+from perflab.capture.engine import Server, ServerGoneError
 from perflab.capture.metrics import MetricsSampler, cached_prompt_tokens, increase, scrape, settled, total
 from perflab.capture.probe import Probe
 from perflab.experiment.commands import Request, Target, bench_argv
@@ -54,7 +54,12 @@ class Bench:
         """Why a call cannot go on."""
         if self.server.running:
             return None
-        return say("capture.server_ended", status=self.server.group.exit_status, cause=self.server.cause())
+        return say("capture.server_ended", ending=self.server.group.ending, cause=self.server.cause())
+
+    def require_server(self) -> None:
+        """Raise `ServerGoneError` when the server no longer serves."""
+        if not self.server.healthy:
+            raise ServerGoneError(self.trouble() or say("capture.unhealthy"))
 
 
 def begun(planned: PlannedPoint) -> Point:
@@ -83,11 +88,18 @@ def measure(bench: Bench, planned: PlannedPoint, tick: Tick) -> tuple[Point, Com
     -------
     The point with its outcome (a failure is an outcome, not an exception), the command, the clock anchors
     around it, and remarks a reader needs. `tick` hears requests finished and requests in all as it goes on.
+
+    Raises
+    ------
+    ServerGoneError
+        The server ended before the measurement began: on another server the point can still be measured.
     """
     writer = bench.writer
+    bench.require_server()
     if planned.warmup is not None:
         outcome = bench.warm_up(planned.warmup, planned.id)
         if not outcome.ok:
+            bench.require_server()
             point = msgspec.structs.replace(
                 begun(planned), status="failed", reason=say("capture.warmup_failed", why=outcome.error), ended=now()
             )

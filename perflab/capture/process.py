@@ -138,6 +138,14 @@ class Group:
         """Its exit status once it ended; negative: the signal that killed it."""
         return self.process.poll()
 
+    @property
+    def ending(self) -> str:
+        """How it ended, in words."""
+        status = self.exit_status
+        if status is None:
+            return "is still running"
+        return f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+
     def members(self) -> list[psutil.Process]:
         """The processes of the group that live, the program first; descendants that left it included."""
         self.process.poll()

@@ -30,6 +30,10 @@ _ECHOES = re.compile(
     r"See (?:stack trace|root cause)|due to an exception in a background process|Engine core initialization failed"
     r"|EngineCore encountered|EngineDeadError|KeyboardInterrupt|SystemExit|CancelledError"
 )
+# Said by the one who noticed; what is raised afterwards only follows from it.
+_DEATH = re.compile(r"Worker proc \S+ died unexpectedly|Received signal \d+|Killed$")
+# What Python and its extensions print on the way out.
+_NOISE = re.compile(r"leaked|nanobind|resource_tracker|warnings\.warn|Triton is installed|^See https?:")
 _BANNER = re.compile(r"Initializing a V1 LLM engine \(v(?P<version>[^)]+)\) with config: (?P<config>.*)$")
 _GIVEN = re.compile(r"non-default args: \{(?P<given>.*)\}\s*$")
 _LINES: tuple[tuple[str, re.Pattern[str]], ...] = (
@@ -52,7 +56,7 @@ def root_cause(lines: Iterable[str]) -> str | None:
     texts = [_PREFIX.sub("", line).rstrip() for line in lines]
     echo: str | None = None
     for index, text in enumerate(texts):
-        if _ARGPARSE.search(text):
+        if _ARGPARSE.search(text) or _DEATH.search(text):
             return text
         if not _RAISED.match(text):
             continue
@@ -62,7 +66,7 @@ def root_cause(lines: Iterable[str]) -> str | None:
             continue
         if "Warning" not in text.split(":")[0]:
             return message
-    return echo or next((text for text in reversed(texts) if text.strip()), None)
+    return echo or next((text for text in reversed(texts) if text.strip() and not _NOISE.search(text)), None)
 
 
 def _with_rest(texts: list[str], index: int) -> str:

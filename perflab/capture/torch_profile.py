@@ -52,10 +52,17 @@ def profile(
         The folder the server was told to write traces to; they are moved to `profile/<id>/` of the run.
     ranks
         Workers, each of which writes a trace.
+
+    Raises
+    ------
+    ServerGoneError
+        The server ended before the pass began.
     """
     record = profile_begun(planned, server_run)
+    bench.require_server()
     warm = bench.warm_up(planned.warmup, f"profile-{planned.spec.id}")
     if not warm.ok:
+        bench.require_server()
         return _failed(record, say("capture.warmup_failed", why=warm.error)), None
     limits = {"delay_iterations": planned.spec.delay_steps, "max_iterations": planned.spec.max_steps}
     try:

@@ -19,7 +19,7 @@ from perflab import __version__
 from perflab.capture.arguments import check_arguments
 from perflab.capture.client import BenchHost
 from perflab.capture.clock import Anchor, write_anchors
-from perflab.capture.engine import Server, start_server
+from perflab.capture.engine import ServerGoneError, start_server
 from perflab.capture.environment import shown_environment
 from perflab.capture.hardware import hardware
 from perflab.capture.models import ReadyModel, ready_model
@@ -218,15 +218,18 @@ class _Session:
     ) -> None:
         """One server with its points, then its profiles; started again once if it ends by itself."""
         waiting: list[PlannedPoint | PlannedProfile] = [*points, *profiles]
-        for _ in range(1 + _RESTARTS):
+        why = ""
+        for attempt in range(1 + _RESTARTS):
+            if attempt:
+                self.writer.note(say("capture.server_restarted", id=_name(waiting[0]), ending=why))
             try:
-                waiting = self._until_server_ends(host, server_run, waiting, profiles)
+                waiting, why = self._until_server_ends(host, server_run, waiting, profiles)
             except CaptureError as error:
                 self.record.skip(waiting, server_run, say("capture.no_server", why=error))
                 return
             if not waiting:
                 return
-        self.record.skip(waiting, server_run, say("capture.not_reached", why=self.record.last_reason))
+        self.record.skip(waiting, server_run, say("capture.not_reached", why=why))
 
     def _until_server_ends(
         self,
@@ -234,28 +237,27 @@ class _Session:
         server_run: int,
         waiting: list[PlannedPoint | PlannedProfile],
         profiles: list[PlannedProfile],
-    ) -> list[PlannedPoint | PlannedProfile]:
+    ) -> tuple[list[PlannedPoint | PlannedProfile], str]:
+        """Work through `waiting`; what is left of it when the server ended by itself, and how that was."""
         incoming = self.writer.folder(f"profile/.server-{self.servers}") if profiles else None
         config = profiler_config(profiles[0].spec, str(incoming)) if incoming is not None else None
         try:
-            with self._server(host, server_run, config) as (server, bench):
+            with self._server(host, server_run, config) as bench:
                 for index, planned in enumerate(waiting):
-                    if not server.running:
-                        return waiting[index:]
-                    if isinstance(planned, PlannedPoint):
-                        self._measure(bench, planned)
-                    else:
-                        assert incoming is not None
-                        self._profile(bench, planned, incoming, server_run)
-            return []
+                    try:
+                        if isinstance(planned, PlannedPoint):
+                            self._measure(bench, planned)
+                        elif incoming is not None:
+                            self._profile(bench, planned, incoming, server_run)
+                    except ServerGoneError as gone:
+                        return waiting[index:], str(gone)
+            return [], ""
         finally:
             if incoming is not None:
                 shutil.rmtree(incoming, ignore_errors=True)
 
     @contextlib.contextmanager
-    def _server(
-        self, host: BenchHost, server_run: int, profiler: dict[str, Any] | None
-    ) -> Iterator[tuple[Server, Bench]]:
+    def _server(self, host: BenchHost, server_run: int, profiler: dict[str, Any] | None) -> Iterator[Bench]:
         log = self.writer.path / ("server.log" if self.servers == 0 else f"server-{self.servers}.log")
         self.servers += 1
         message = say("capture.starting")
@@ -284,10 +286,9 @@ class _Session:
         kept = self.record.server_ready(server, kept)
         bench = Bench(self.experiment, self.engine, self.writer, host, server, self.model.name)
         try:
-            yield server, bench
+            yield bench
         finally:
-            ended_itself = not server.running
-            reason = bench.trouble() if ended_itself else None
+            reason = None if server.healthy else bench.trouble() or say("capture.unhealthy")
             self.outlook.say("stop", say("capture.stopping"))
             self.telemetry.watch("engine", None)
             server.stop()
@@ -320,6 +321,10 @@ class _Session:
     def _environment(self) -> dict[str, str]:
         extra = self.experiment.engine.env
         return shown_environment(self.engine.engine_environment(offline=self.model.local, extra=extra), extra)
+
+
+def _name(planned: PlannedPoint | PlannedProfile) -> str:
+    return planned.id if isinstance(planned, PlannedPoint) else planned.spec.id
 
 
 def _grouped(steps: Plan) -> list[list[PlannedProfile]]:
