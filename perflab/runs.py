@@ -47,6 +47,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     output_len: int | None = None
     load: Load = Load()
     num_prompts: int | None = None
+    slos: dict[str, float] = {}
     repeat: int = 0
     server_run: int = 0
     seed: int | None = None

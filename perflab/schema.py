@@ -93,7 +93,7 @@ TABLES = MappingProxyType({table.name: table for table in (
         Column("device", "int64", "device index"),
         Column("stream", "int64", "stream id"),
         Column("correlation_id", "int64", "id shared with the launch; -1 when absent"),
-        Column("graph_id", "int64", "CUDA graph id, or the launch's correlation id when kernels share it; -1 when not in a graph"),
+        Column("graph_id", "int64", "CUDA graph id, or the launch's correlation id where kernels share it; -1 outside"),
         Column("name", "category", "kernel name as recorded"),
         Column("kind", "category", "kernel, memcpy, memset, or cpu_op for a CPU engine's operators"),
         Column("bytes", "Int64", "bytes copied or set; NA for kernels", "bytes"),

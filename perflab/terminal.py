@@ -24,7 +24,10 @@ _MARKS = {"pass": "ok  ", "warn": "WARN", "fail": "FAIL", "not_applicable": "-  
 
 def breakdown(report: BreakdownReport) -> str:
     """The trust report, a table per rank, and the findings."""
-    blocks = [_checks("Can it be trusted?", report.trust)]
+    sources = dict.fromkeys(check.source for check in report.trust)
+    blocks = [
+        _checks(f"Can it be trusted? {source}", [c for c in report.trust if c.source == source]) for source in sources
+    ]
     blocks += [_rank(rank) for rank in report.ranks]
     return "\n\n".join([*blocks, _findings(report.findings)]).rstrip()
 
@@ -82,7 +85,9 @@ def run_outcome(run: Run) -> str:
     """Where the run is, what came of it, and what to do next."""
     facts = provenance([run])[0]
     ended = f"{run.path}: {facts.status}" + (f", {facts.reason}" if facts.reason else "")
-    done = f"{facts.points - facts.failed_points} of {facts.points} points, {len(run.manifest.profiles)} profiling passes"
+    done = (
+        f"{facts.points - facts.failed_points} of {facts.points} points, {len(run.manifest.profiles)} profiling passes"
+    )
     notes = [f"  note: {note}" for note in facts.notes]
     return "\n".join([f"{ended} ({done})", *notes, f"next: perflab report {run.path} -o report.html"])
 
@@ -141,10 +146,21 @@ def _rank(rank: RankBreakdown) -> str:
         if any(_of(record, category) for record in phases.values())
     ]
     rows.append(["", *("" for _ in phases)])
-    rows.append(["steps", str(len(rank.steps)), *(str(record["steps"]) for name, record in phases.items() if name != "all steps")])
+    rows.append(
+        [
+            "steps",
+            str(len(rank.steps)),
+            *(str(record["steps"]) for name, record in phases.items() if name != "all steps"),
+        ]
+    )
     rows.append(["time per step", *(_per_step(record, rank) for record in phases.values())])
-    what = "GPU time" if rank.kind == "gpu" else "CPU operators of the engine's worker thread; nothing here is about a GPU"
-    return f"{rank.run}, rank {rank.rank} on {rank.device}: {what}, window {units.show_time(rank.window_ns)}\n" + _table(head, rows)
+    what = (
+        "GPU time" if rank.kind == "gpu" else "CPU operators of the engine's worker thread; nothing here is about a GPU"
+    )
+    return (
+        f"{rank.run}, rank {rank.rank} on {rank.device}: {what}, window {units.show_time(rank.window_ns)}\n"
+        + _table(head, rows)
+    )
 
 
 def _of(record: dict[str, Any], category: str) -> int:

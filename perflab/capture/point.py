@@ -59,7 +59,7 @@ class Bench:
     def require_server(self) -> None:
         """Raise `ServerGoneError` when the server no longer serves."""
         if not self.server.healthy:
-            raise ServerGoneError(self.trouble() or say("capture.unhealthy"))
+            raise ServerGoneError(self.trouble() or say("capture.unhealthy", cause=self.server.cause()))
 
 
 def begun(planned: PlannedPoint) -> Point:
@@ -74,6 +74,7 @@ def begun(planned: PlannedPoint) -> Point:
         output_len=request.output_len,
         load=request.load,
         num_prompts=request.num_prompts,
+        slos={f"{name}_ms": limit for name, limit in planned.workload.slos.given.items()},
         repeat=planned.repeat,
         server_run=planned.server_run,
         seed=request.seed,

@@ -72,6 +72,8 @@ class BenchResult:
     clock
         `client`: times are the client's perf_counter. `per_request`: the file has no start times; every request
         counts from 0 and `arrival_ns` is NA, so use `ttft_ns` and `latency_ns`. None without tables.
+    latency_from_gaps
+        The file has no latency per request; `latency_ns` is TTFT plus all gaps, about a microsecond too long.
     """
 
     path: Path
@@ -88,6 +90,7 @@ class BenchResult:
     requests: pd.DataFrame | None = None
     chunks: pd.DataFrame | None = None
     clock: Clock | None = None
+    latency_from_gaps: bool = False
     notes: tuple[str, ...] = ()
 
 
@@ -259,7 +262,8 @@ def _result(raw: dict[str, Any], path: Path, notes: tuple[str, ...]) -> BenchRes
         path=path, kind=kind, meta=_meta(raw, count, extra), completed=completed, failed=failed,
         failed_inferred=inferred, duration_s=_number(raw.get("duration")),
         total_input_tokens=count["total_input_tokens"], total_output_tokens=count["total_output_tokens"],
-        reported=reported, series=series, requests=requests, chunks=chunks, clock=clock, notes=notes,
+        reported=reported, series=series, requests=requests, chunks=chunks, clock=clock,
+        latency_from_gaps=requests is not None and "latencies" not in raw, notes=notes,
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from perflab.analysis.checks import Check, TraceFacts, trace_checks
 from perflab.analysis.finding import Finding
 from perflab.analysis.findings import rank_findings
 from perflab.analysis.idle import idle_gaps, idle_summary
-from perflab.analysis.kernels import categorize, name_totals
+from perflab.analysis.kernels import categorize, name_totals, operators
 from perflab.analysis.steps import steps_from_ranges
 from perflab.errors import InputError
 from perflab.messages import say
@@ -172,7 +172,7 @@ def _rank_breakdown(source: _Source, trace: Trace) -> RankBreakdown:
         table = gpu_breakdown(kernels, steps)
         kind: Literal["gpu", "cpu"] = "gpu"
     else:
-        kernels = categorize(_operators(trace.cpu_ops))
+        kernels = categorize(operators(trace.cpu_ops))
         steps = steps_from_ranges(trace.ranges, kernels)
         table = cpu_breakdown(kernels, trace.ranges)
         kind = "cpu"
@@ -198,13 +198,6 @@ def _rank_breakdown(source: _Source, trace: Trace) -> RankBreakdown:
 def _nothing(rank: int, kind: str) -> dict[str, Any]:
     """A rank whose trace holds no activity: nothing recorded is not 0 % busy."""
     return {"rank": rank, "kind": kind, "window_ns": 0, "busy_ns": 0, "idle_ns": 0, "categories": {}, "phases": {}}
-
-
-def _operators(cpu_ops: pd.DataFrame) -> pd.DataFrame:
-    """Host operators in the form of the table `kernels`, the thread standing for the stream."""
-    return cpu_ops.rename(columns={"thread": "stream"}).assign(
-        device=-1, correlation_id=-1, graph_id=-1, kind=pd.Categorical(["cpu_op"] * len(cpu_ops)), category="other"
-    )
 
 
 def _facts(trace: Trace, rank: RankBreakdown) -> TraceFacts:

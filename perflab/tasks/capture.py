@@ -288,7 +288,7 @@ class _Session:
         try:
             yield bench
         finally:
-            reason = None if server.healthy else bench.trouble() or say("capture.unhealthy")
+            reason = None if server.healthy else bench.trouble() or say("capture.unhealthy", cause=server.cause())
             self.outlook.say("stop", say("capture.stopping"))
             self.telemetry.watch("engine", None)
             server.stop()

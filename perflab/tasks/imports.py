@@ -119,7 +119,10 @@ def _fill(writer: RunWriter, found: _Found, pack: bool) -> None:
     results = [(path, read_bench(path)) for path in found.bench]
     log = logs[0][1] if logs else None
     profiles, profiled = _profiles(writer, found, traces, results, pack)
-    points = [_point(writer, path, result, pack) for path, result in results if path not in profiled]
+    points: list[Point] = []
+    for path, result in results:
+        if path not in profiled:
+            points.append(_point(writer, path, result, {point.id for point in points}, pack))
     other = list(found.other) + [(path, say("import.second_log")) for path, _ in logs[1:]]
     writer.update(
         created=_made(results, traces) or writer.manifest.created,
@@ -137,10 +140,10 @@ def _fill(writer: RunWriter, found: _Found, pack: bool) -> None:
         writer.note(say("import.not_understood", name=path.name, why=why))
 
 
-def _point(writer: RunWriter, path: Path, result: BenchResult, pack: bool) -> Point:
+def _point(writer: RunWriter, path: Path, result: BenchResult, taken: set[str], pack: bool) -> Point:
     meta = result.meta
     return Point(
-        id=_unused(path.stem.removesuffix(".json"), {point.id for point in writer.manifest.points}),
+        id=_unused(path.stem.removesuffix(".json"), taken),
         workload=say("import.workload"),
         data=str(meta.extra.get("dataset_name") or "unknown"),
         kind=result.kind if result.kind in ("serve", "latency", "throughput") else "serve",
@@ -220,16 +223,17 @@ def _written_under(
 ) -> list[tuple[Path, BenchResult]]:
     """The result written first after the traces end, if its benchmark ran while they were recorded.
 
-    vLLM's client writes `date`, the local time in whole seconds, after the profiler was stopped. The clocks of client and
-    server are taken as one, and local time as UTC; where that is wrong nothing matches and the result stays a point.
+    vLLM's client writes `date`, the local time in whole seconds, after the profiler was stopped. The clocks of client
+    and server are taken as one, and local time as UTC; where that is wrong nothing matches and the result stays a point.
     """
     start = min(_window(trace)[0] for _, trace in members)
     end = max(_window(trace)[1] for _, trace in members)
     dated = [(_date_ns(result), path, result) for path, result in results]
-    after = sorted((date, path, result) for date, path, result in dated if date is not None and date >= end - _SECOND)
+    after = [(date, path, result) for date, path, result in dated if date is not None and date >= end - _SECOND]
     if not after:
         return []
-    date, path, result = after[0]
+    # Of two results of one second the shorter benchmark is the later one.
+    date, path, result = min(after, key=lambda found: (found[0], found[2].duration_s or 0.0))
     began = date - units.ns_from_seconds(result.duration_s or 0.0) - _FLUSH_NS
     return [(path, result)] if began <= start else []
 
@@ -252,9 +256,7 @@ def _made(results: list[tuple[Path, BenchResult]], traces: list[tuple[Path, Trac
     return datetime.fromtimestamp(units.seconds(min(times)), UTC).isoformat(timespec="milliseconds")
 
 
-def _engine(
-    log: ServerLog | None, traces: list[tuple[Path, Trace]], results: list[tuple[Path, BenchResult]]
-) -> Engine:
+def _engine(log: ServerLog | None, traces: list[tuple[Path, Trace]], results: list[tuple[Path, BenchResult]]) -> Engine:
     settings: dict[str, Any] = dict(log.settings) if log else {}
     if log and log.attention_backend:
         settings["attention_backend"] = log.attention_backend
@@ -312,6 +314,4 @@ def _free(target: Path) -> Path:
     if not target.exists():
         return target
     stem, dot, suffix = target.name.partition(".")
-    return next(
-        path for i in range(2, 10**6) if not (path := target.with_name(f"{stem}-{i}{dot}{suffix}")).exists()
-    )
+    return next(path for i in range(2, 10**6) if not (path := target.with_name(f"{stem}-{i}{dot}{suffix}")).exists())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,16 +10,38 @@ from typing import Any
 import pandas as pd
 
 from perflab.analysis.checks import BenchFacts, Check, bench_checks
+from perflab.analysis.finding import Finding
+from perflab.analysis.findings import server_findings
 from perflab.analysis.latency import DISTRIBUTIONS, RATES, latency_metrics, metrics_from_reported
-from perflab.analysis.metrics import counter_deltas
+from perflab.analysis.metrics import counter_deltas, gauge_statistics, histogram_means
 from perflab.errors import InputError
 from perflab.messages import say
 from perflab.read.bench import BenchResult, read_bench_all
-from perflab.read.prometheus import read_metrics
-from perflab.runs import Load, Point, Run, is_run
+from perflab.read.files import sniff
+from perflab.read.prometheus import read_metrics, read_samples
+from perflab.runs import Engine, Load, Point, Run, is_run
 from perflab.tasks.find import find_runs
 
 SHOWN = ("mean", "p50", "p90", "p95", "p99")
+
+
+@dataclass(frozen=True)
+class ServerView:
+    """What /metrics told about a point; empty where it was not scraped.
+
+    Attributes
+    ----------
+    deltas
+        How counters grew from before to after, by name without `vllm:` and `_total`.
+    means
+        Means of histograms over the point, seconds or as the metric's name says.
+    kv_usage
+        The largest share of the KV cache in use that was scraped during the point, 0 to 1.
+    """
+
+    deltas: Mapping[str, float] = field(default_factory=dict)
+    means: Mapping[str, float] = field(default_factory=dict)
+    kv_usage: float | None = None
 
 
 @dataclass(frozen=True)
@@ -32,8 +54,8 @@ class MeasuredPoint:
         In the shape of the JSON contract; None where it was not measured.
     requests, chunks
         Tables, None where the result is not detailed.
-    deltas
-        How the server's counters grew from before to after the point, by canonical name; empty where unknown.
+    server
+        What the server's own metrics say about the point.
     """
 
     run: str
@@ -42,8 +64,8 @@ class MeasuredPoint:
     result: BenchResult
     metrics: dict[str, Any]
     validity: list[Check]
-    deltas: dict[str, float] = field(default_factory=dict)
-    slos: dict[str, float] = field(default_factory=dict)
+    server: ServerView
+    findings: list[Finding] = field(default_factory=list)
 
     @property
     def requests(self) -> pd.DataFrame | None:
@@ -67,7 +89,7 @@ class MeasuredPoint:
             "max_concurrency": self.point.load.concurrency,
             "metrics": self.metrics,
             "validity": [check.to_json() for check in self.validity],
-            "findings": [],
+            "findings": [finding.to_json() for finding in self.findings],
         }
 
 
@@ -85,7 +107,8 @@ class LatencyReport:
 
         Columns: `run`, `point`, `workload`, `data`, `input_len`, `output_len`, `load`, `concurrency`, `rate`, `repeat`,
         `server_run`, `num_prompts`, `completed`, `failed`, `duration_s`, then `<metric>_<statistic>_ms` for ttft, tpot,
-        itl and e2el with mean, p50, p90, p95, p99, then the rates, then `source` (computed or reported). NA where not measured.
+        itl and e2el with mean, p50, p90, p95, p99, then the rates, then `source` (computed or reported). NA where
+        not measured.
         """
         return pd.DataFrame([_row(measured) for measured in self.runs], columns=_columns())
 
@@ -113,9 +136,8 @@ def latency(paths: str | Path | Sequence[str | Path]) -> LatencyReport:
     for part in parts:
         if Path(part).is_file():
             measured += _of_file(Path(part))
-        elif Path(part).is_dir() and not is_run(part) and list(Path(part).glob("*.json")):
-            for file in sorted(Path(part).glob("*.json")):
-                measured += _of_file(file)
+        elif files := _result_files(Path(part)):
+            measured += [point for file in files for point in _of_file(file)]
         else:
             for run in find_runs(part):
                 found, missed = _of_run(run)
@@ -127,20 +149,26 @@ def latency(paths: str | Path | Sequence[str | Path]) -> LatencyReport:
     return LatencyReport([str(part) for part in parts], measured, skipped)
 
 
+def _result_files(folder: Path) -> list[Path]:
+    """The benchmark results in a folder that is no run; summaries of sweeps repeat them and are left out."""
+    if not folder.is_dir() or is_run(folder):
+        return []
+    return [file for file in sorted(folder.rglob("*.json")) if sniff(file) == "bench_serve"]
+
+
 def _of_file(path: Path) -> list[MeasuredPoint]:
     found = []
     for number, result in enumerate(read_bench_all(path)):
         load = Load(concurrency=result.meta.max_concurrency, rate=result.meta.request_rate)
         name = path.stem if number == 0 else f"{path.stem}#{number + 1}"
         point = Point(id=name, workload=name, load=load, num_prompts=result.meta.num_prompts, status="complete")
-        found.append(_measured(path.stem, path, point, result, {}, {}))
+        found.append(_measured(path.stem, path, point, result, ServerView(), Engine()))
     return found
 
 
 def _of_run(run: Run) -> tuple[list[MeasuredPoint], list[str]]:
     found: list[MeasuredPoint] = []
     missed: list[str] = []
-    slos = dict(run.manifest.asked.get("slos") or {})
     for point in run.manifest.points:
         if point.kind != "serve":
             continue
@@ -150,22 +178,33 @@ def _of_run(run: Run) -> tuple[list[MeasuredPoint], list[str]]:
             continue
         path = run.file(point.bench)
         result = read_bench_all(path)[0]
-        found.append(_measured(run.manifest.title, path, point, result, _deltas(run, point), slos))
+        found.append(_measured(run.manifest.title, path, point, result, _server(run, point), run.manifest.engine))
     return found, missed
 
 
-def _deltas(run: Run, point: Point) -> dict[str, float]:
-    if point.metrics_before is None or point.metrics_after is None:
-        return {}
-    before, after = (read_metrics(run.file(name), 0) for name in (point.metrics_before, point.metrics_after))
-    return counter_deltas(before, after)
+def _server(run: Run, point: Point) -> ServerView:
+    deltas: Mapping[str, float] = {}
+    means: Mapping[str, float] = {}
+    if point.metrics_before is not None and point.metrics_after is not None:
+        before, after = (read_metrics(run.file(name), 0) for name in (point.metrics_before, point.metrics_after))
+        deltas, means = counter_deltas(before, after), histogram_means(before, after)
+    kv_usage = None
+    if point.samples is not None:
+        gauges = gauge_statistics(read_samples(run.file(point.samples)))
+        use = gauges.loc[gauges["metric"] == "kv_cache_usage_perc", "largest"]
+        kv_usage = float(use.iloc[0]) if len(use) else None
+    return ServerView(deltas, means, kv_usage)
 
 
 def _measured(
-    run: str, path: Path, point: Point, result: BenchResult, deltas: dict[str, float], slos: dict[str, float]
+    run: str, path: Path, point: Point, result: BenchResult, server: ServerView, engine: Engine
 ) -> MeasuredPoint:
     if result.requests is not None:
-        metrics = latency_metrics(result.requests, result.chunks, result.duration_s, slos)
+        metrics = latency_metrics(result.requests, result.chunks, result.duration_s, point.slos)
+        if result.latency_from_gaps:
+            # Rebuilt latencies are a microsecond long; vLLM's own figure, where it wrote one, is the right one.
+            reported = metrics_from_reported(result.reported, result.completed)["e2el_ms"]
+            metrics["e2el_ms"] = reported or metrics["e2el_ms"]
     else:
         metrics = metrics_from_reported(result.reported, result.completed)
     facts = BenchFacts(
@@ -179,14 +218,17 @@ def _measured(
         metrics=metrics,
         requests=result.requests,
         data=point.data,
-        deltas=deltas,
+        deltas=server.deltas,
+        server_means=server.means,
     )
-    return MeasuredPoint(run, path, point, result, metrics, bench_checks(facts), deltas, slos)
+    checks = bench_checks(facts)
+    found = server_findings(server.deltas, engine, data=point.data, kv_usage=server.kv_usage, checks=checks, run=run)
+    return MeasuredPoint(run, path, point, result, metrics, checks, server, found)
 
 
 def _columns() -> list[str]:
-    facts = "run point workload data input_len output_len load concurrency rate repeat server_run".split()
-    facts += ["num_prompts", "completed", "failed", "duration_s"]
+    facts = ["run", "point", "workload", "data", "input_len", "output_len", "load", "concurrency", "rate"]
+    facts += ["repeat", "server_run", "num_prompts", "completed", "failed", "duration_s"]
     statistics = [f"{name.removesuffix('_ms')}_{shown}_ms" for name in DISTRIBUTIONS for shown in SHOWN]
     return [*facts, *statistics, *RATES, "source"]
 

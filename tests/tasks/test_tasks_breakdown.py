@@ -1,0 +1,75 @@
+"""From trace files to the answer, on real traces."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from perflab.errors import InputError
+from perflab.schema import validate
+from perflab.tasks.breakdown import breakdown
+from perflab.tasks.find import recorded_runs
+
+RUNS = [run.path.name for run in recorded_runs()]
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_recorded_runs_sum_to_the_nanosecond(name: str) -> None:
+    report = breakdown(name)
+    for rank in report.ranks:
+        validate(rank.table, "breakdown")
+        validate(rank.kernels, "kernels")
+        assert int(rank.table["exclusive_ns"].sum()) == rank.window_ns == int(rank.steps["dur_ns"].sum())
+        assert rank.busy_ns + rank.idle_ns == rank.window_ns
+        assert sum(rank.idle["causes"].values()) == rank.idle_ns
+        assert rank.record["categories"]["other"]["exclusive_ns"] < 0.03 * rank.busy_ns
+    assert {check.status for check in report.trust} <= {"pass", "warn", "not_applicable"}
+
+
+def test_the_eager_run_waits_for_the_host_and_the_cause_is_named() -> None:
+    report = breakdown("llama3-8b-eager")
+    rank = report.ranks[0]
+    assert rank.busy_ns / rank.window_ns == pytest.approx(0.35, abs=0.01)
+    first = report.findings[0]
+    assert first.severity == "critical"
+    assert "enforce-eager" in first.change
+
+
+def test_all_reduce_is_communication_on_both_ranks() -> None:
+    report = breakdown("llama3-70b-bf16-tp2")
+    assert [rank.rank for rank in report.ranks] == [0, 1]
+    for rank in report.ranks:
+        names = rank.kernels.loc[rank.kernels["category"] == "communication", "name"].astype(str)
+        assert names.str.contains("cross_device_reduce").any()
+        assert names.str.contains("ncclDevKernel_AllReduce").any()
+        assert 0.05 < rank.record["categories"]["communication"]["exclusive_ns"] / rank.window_ns < 0.2
+
+
+def test_a_cpu_engine_is_never_spoken_of_as_a_gpu(shared: Path) -> None:
+    report = breakdown(shared / "facts" / "samples" / "trace_bench_latency")
+    (rank,) = report.ranks
+    assert rank.kind == "cpu"
+    assert rank.device == "CPU engine"
+    assert rank.record["categories"]["gemm"]["exclusive_ns"] > 0.4 * rank.window_ns
+    assert not rank.idle, "there is no device that could be idle"
+    gpu = next(check for check in report.trust if check.check == "gpu_events")
+    assert gpu.status == "not_applicable"
+
+
+def test_the_json_document_is_strict_json() -> None:
+    document = json.loads(json.dumps(breakdown("llama3-8b-tp2").to_json(), allow_nan=False))
+    assert set(document) == {"schema", "inputs", "trust", "ranks", "collectives", "findings"}
+    rank = document["ranks"][0]
+    assert sum(c["exclusive_ns"] for c in rank["categories"].values()) + rank["idle_ns"] == rank["window_ns"]
+    assert set(rank["phases"]) == {"prefill", "decode", "mixed"}
+    assert set(rank["idle"]["causes"]) == {"host_bound", "not_started", "in_graph", "no_request", "unknown"}
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"a": 1}', "not a trace"])
+def test_a_file_that_is_no_trace_is_refused_in_one_line(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "x.json"
+    file.write_text(text)
+    with pytest.raises(InputError) as caught:
+        breakdown(file)
+    assert str(caught.value).startswith(str(file))
+    assert "\n" not in str(caught.value)
