@@ -8,7 +8,7 @@ from typing import Any
 from perflab.capture.probe import Probe
 from perflab.errors import InputError
 from perflab.experiment.commands import Argument
-from perflab.experiment.nodes import did_you_mean
+from perflab.experiment.nodes import closest, did_you_mean
 from perflab.experiment.spec import Experiment
 from perflab.messages import say
 
@@ -107,7 +107,8 @@ def _wrong(argument: Argument, value: Any) -> str | None:
 def _unknown_variables(experiment: Experiment, probe: Probe) -> Iterator[str]:
     for name in experiment.engine.env:
         if name.startswith("VLLM_") and name not in probe.environment:
-            near = did_you_mean(name, probe.environment).removeprefix("; did you mean ").removesuffix("?")
+            # Names of variables are all much alike; only a slip of the pen is worth a guess.
+            near = ", ".join(closest(name, probe.environment, cutoff=0.85)[:1])
             key = "capture.unknown_variable_near" if near else "capture.unknown_variable"
             yield say(
                 key, name=name, version=probe.vllm_version, line=experiment.lines[f"engine.env.{name}"], near=near

@@ -16,10 +16,10 @@ import yaml
 from perflab.errors import InputError
 
 
-def closest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
+def closest(name: str, known: Iterable[str], *, cutoff: float = 0.5) -> list[str]:
     """The names of `known` most like `name`, best first; the whole of `known` where it is short."""
     names = sorted(set(known))
-    found = difflib.get_close_matches(name, names, n=count, cutoff=0.5)
+    found = difflib.get_close_matches(name, names, n=3, cutoff=cutoff)
     return found or (names if len(names) <= 12 else [])
 
 
