@@ -230,9 +230,10 @@ def breakdown_title(parts: pd.DataFrame, device: str = "GPU") -> str:
         by_part.setdefault(top.part, []).append(run)
     if len(by_part) == 1:
         low, high = min(t.share for t in there.values()), max(t.share for t in there.values())
-        part = next(iter(by_part))
-        return style.capital(
-            f"{_takes(part, device)} most of {_of_phase(phase)} in all {len(there)} runs: "
+        where = "both runs" if len(there) == 2 else f"all {len(there)} runs"
+        what = style.capital(_noun(next(iter(by_part)), device))
+        return (
+            f"{what} is the largest part of {_of_phase(phase)} in {where}: "
             f"{units.show_share(low)} to {units.show_share(high)}"
         )
     told = [f"{_noun(part, device)} in {style.join(names)}" for part, names in by_part.items()]

@@ -25,7 +25,6 @@ ENOUGH_FOR_P99 = 100
 _CURVE_POINTS = 600
 _LOG_FROM = 15.0
 _LEADER = {"arrowstyle": "-", "linewidth": 0.8, "alpha": 0.5, "shrinkA": 2, "shrinkB": 5}
-_LOADS = {"concurrency": "{label}: at most {value:g} requests at once", "rate": "{label}: {value:g} requests/s"}
 _RATES = {
     "output_tokens_per_s": ("output throughput", "tokens/s"),
     "total_tokens_per_s": ("total throughput", "tokens/s"),
@@ -74,11 +73,16 @@ def plot_ecdf(
 
 @style.styled
 def plot_latency_distributions(
-    values: pd.DataFrame, *, slos_ms: Mapping[str, float] | None = None, of: str = ""
+    values: pd.DataFrame,
+    *,
+    slos_ms: Mapping[str, float | None] | None = None,
+    colours: Mapping[str, str] | None = None,
+    of: str = "",
 ) -> Figure:
     """The latency metrics side by side, one curve a series; see `plot_ecdf`.
 
-    Needs `metric` (of `METRICS`), `series` and `value_ms`; `slos_ms` are limits by metric.
+    Needs `metric` (of `METRICS`), `series` and `value_ms`; `slos_ms` are limits by metric, `colours` those of the
+    series where other figures beside this one show them too.
     """
     by_metric = {m: _sorted_values(values[values["metric"] == m]) for m in METRICS}
     by_metric = {metric: groups for metric, groups in by_metric.items() if groups}
@@ -89,7 +93,7 @@ def plot_latency_distributions(
     rows, columns = -(-len(by_metric) // 2), min(len(by_metric), 2)
     figure, panels = plt.subplots(rows, columns, squeeze=False, figsize=(style.WIDTH, 2.9 * rows), layout="constrained")
     names = list(dict.fromkeys(itertools.chain.from_iterable(by_metric.values())))
-    colours = dict(zip(names, style.series(len(names)), strict=True))
+    colours = colours or dict(zip(names, style.series(len(names)), strict=True))
     for ax, (metric, groups) in zip(panels.flat, by_metric.items(), strict=False):
         _ecdf(ax, groups, metric, colours, (slos_ms or {}).get(metric))
         ax.set_title(METRICS[metric], fontsize=10, pad=4)
@@ -149,6 +153,7 @@ def plot_throughput_latency(
     latency: str = "tpot_p50_ms",
     throughput: str = "output_tokens_per_s",
     slo_ms: float | None = None,
+    colours: Mapping[str, str] | None = None,
     of: str = "",
     ax: Axes | None = None,
 ) -> Axes:
@@ -170,7 +175,7 @@ def plot_throughput_latency(
     ax.tick_params(length=0)
     style.bare(ax, "left", "bottom")
     runs = list(dict.fromkeys(usable["run"].astype(str)))
-    colours = dict(zip(runs, style.series(len(runs)), strict=True))
+    colours = colours or dict(zip(runs, style.series(len(runs)), strict=True))
     _limit(ax, "y", slo_ms, y_unit)
     style.head(
         ax,
@@ -393,13 +398,14 @@ def _limit(ax: Axes, axis: str, limit: float | None, unit: str) -> None:
 
 
 def _legend_of_loads(points: pd.DataFrame) -> str:
-    """What the labels of loads mean, by the example of one of each kind."""
-    told = []
-    for column, text in _LOADS.items():
-        known = points[points[column].notna()] if column in points else points.head(0)
-        if len(known):
-            told.append(text.format(label=known["load"].iloc[-1], value=float(known[column].iloc[-1])))
-    return "; ".join(told) or "Labels are loads"
+    """What the labels of loads mean, by one example of each kind."""
+    examples: dict[tuple[bool, bool], str] = {}
+    for row in points.sort_values("concurrency").to_dict("records"):
+        limited, paced = pd.notna(row.get("concurrency")), pd.notna(row.get("rate"))
+        told = f"at most {row['concurrency']:g} requests at once" if limited else ""
+        told += f"{', ' if limited else ''}{row['rate']:g} requests/s" if paced else ""
+        examples[limited, paced] = f"load {row['load']}: {told or 'all requests at once'}"
+    return "; ".join(examples.values())
 
 
 def _counted(groups: Mapping[str, Floats], metric: str) -> str:

@@ -124,7 +124,7 @@ def _quiet(ax: Axes, label: str, top: float) -> None:
     style.bare(ax, "left")
     style.grid(ax, "y")
     ax.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:,g}"))
-    ax.yaxis.set_major_locator(MaxNLocator(3))
+    ax.yaxis.set_major_locator(MaxNLocator(3, integer=True))
 
 
 def _about(known: pd.DataFrame, total: int) -> str:

@@ -184,16 +184,14 @@ def _name_long_ones(ax: Axes, lane: pd.DataFrame, column: str, place: int, span:
     """Write names into the few activities of a lane wide enough to hold them."""
     lane = lane.nlargest(40, "dur_ns")
     for row, left, right in zip(lane.to_dict("records"), *_edges(lane, span, unit_ns), strict=True):
+        waits = "category" not in row and any(word in str(row[column]).lower() for word in _WAITS)
         colour = style.CATEGORY_COLOURS[str(row["category"])] if "category" in row else style.LINE
         artist = ax.text(
-            (left + right) / 2,
-            place,
-            "",
-            ha="center",
-            va="center_baseline",
-            fontsize=8,
-            color=style.readable_on(colour),
-        )
+            (left + right) / 2, place, "", ha="center", va="center_baseline", fontsize=8,
+            color=style.MUTED if waits else style.readable_on(colour),
+        )  # fmt: skip
+        if waits:
+            artist.set_bbox({"facecolor": style.PAPER, "linewidth": 0, "pad": 1.5})
         for limit in (40, 28, 20):
             artist.set_text(short_kernel_name(str(row[column]), limit))
             if style.fits(artist, ax, right - left):

@@ -13,6 +13,7 @@ from perflab.messages import say
 Data = Mapping[str, Any]
 
 _STRONG, _CODE = re.compile(r"\*\*(.+?)\*\*"), re.compile(r"`([^`]+)`")
+_UNIT = re.compile(r"(?<=\d) (?=(?:%|[nµm]?s|[KMGT]iB|tokens)\b|%)")
 _SEVERITIES = ("critical", "warning", "info")
 _OPEN_STATES = ("fail", "warn")
 
@@ -71,6 +72,7 @@ def runs_html(runs: Sequence[Data]) -> str:
 
 def trust_html(checks: Sequence[Data], *, title: str = "") -> str:
     """Checks: what failed or warns in full, what passed folded away."""
+    checks = _merged(checks)
     if not checks:
         return f'<p class="trust-line">{html.escape(say("report.trust.none"))}</p>'
     counts = {state: sum(c["status"] == state for c in checks) for state in ("fail", "warn", "pass", "not_applicable")}
@@ -102,7 +104,7 @@ def findings_summary_html(findings: Sequence[tuple[str, Data]]) -> str:
     rows = "".join(
         f'<li class="{_severity(finding)}"><a href="#{_anchor(finding, prefix)}">'
         f'<span class="pill {_severity(finding)}">{_severity(finding)}</span>'
-        f'<span class="what">{_inline(str(finding["title"]))}</span>'
+        f'<span class="what">{_inline(str(finding["title"]))} {_of_run(finding)}</span>'
         f'<span class="impact">{html.escape(impact_text(finding.get("impact")))}</span></a></li>'
         for prefix, finding in ordered
     )
@@ -137,15 +139,21 @@ def _card(finding: Data, prefix: str) -> str:
     )
     return (
         f'<article class="finding {severity}" id="{_anchor(finding, prefix)}"><header>'
-        f'<span class="pill {severity}">{severity}</span><h4>{_inline(str(finding["title"]))}</h4></header>'
+        f'<span class="pill {severity}">{severity}</span>'
+        f"<h4>{_inline(str(finding['title']))} {_of_run(finding)}</h4></header>"
         f'<p class="quiet">{html.escape(" · ".join(facts))}</p><dl>{rows}</dl></article>'
     )
+
+
+def _of_run(finding: Data) -> str:
+    run = str(finding.get("run") or "")
+    return f'<span class="of">{html.escape(run)}</span>' if run else ""
 
 
 def _command(text: str) -> str:
     """A command on a line of its own; a sentence as prose."""
     if text.startswith(("perflab ", "vllm ", "nvidia-smi", "python ")) and "`" not in text:
-        return f'<pre class="scroll" tabindex="0"><code>{html.escape(text)}</code></pre>'
+        return f'<pre class="command"><code>{html.escape(text)}</code></pre>'
     return _inline(text) if text else ""
 
 
@@ -153,17 +161,27 @@ def _checks(checks: Sequence[Data]) -> str:
     rows = []
     for check in checks:
         undermines = ", ".join(str(u) for u in check.get("undermines") or ())
-        withheld = (
-            f'<span class="of">{html.escape(say("report.trust.undermines", what=undermines))}</span>'
-            if undermines and check["status"] in _OPEN_STATES
-            else ""
-        )
-        source = f'<span class="of">{html.escape(str(check["source"]))}</span>' if check.get("source") else ""
+        about = [str(check.get("source") or "")]
+        if undermines and check["status"] in _OPEN_STATES:
+            about.append(say("report.trust.undermines", what=undermines))
+        told = " · ".join(filter(None, about))
         rows.append(
             f'<li><span class="pill {check["status"]}">{_state(str(check["status"]))}</span>'
-            f"<span>{_inline(str(check['detail']))} {source}{withheld}</span></li>"
+            f"<span>{_inline(str(check['detail']))}"
+            + (f'<br><span class="of">{html.escape(told)}</span>' if told else "")
+            + "</span></li>"
         )
     return f'<ul class="checks">{"".join(rows)}</ul>'
+
+
+def _merged(checks: Sequence[Data]) -> list[Data]:
+    """Checks that say the same of several runs or points told once, with all they are about."""
+    found: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for check in checks:
+        key = (str(check["check"]), str(check["status"]), str(check["detail"]))
+        held = found.setdefault(key, {**check, "source": ""})
+        held["source"] = "; ".join(filter(None, (held["source"], str(check.get("source") or ""))))
+    return list(found.values())
 
 
 def _state(status: str) -> str:
@@ -188,5 +206,5 @@ def _anchor(finding: Data, prefix: str) -> str:
 
 
 def _inline(text: str) -> str:
-    escaped = html.escape(text)
+    escaped = _UNIT.sub("\u00a0", html.escape(text))
     return _STRONG.sub(r"<strong>\1</strong>", _CODE.sub(r"<code>\1</code>", escaped))

@@ -97,13 +97,14 @@ def _section(page: Page, notebook: Any, number: int, show_code: bool) -> Section
 def _without_empty_headings(section: Section) -> Section:
     """Drop headings with nothing under them: what stood there has moved to the head of the page."""
     section.blocks = [block for block in section.blocks if block]
-    levels = [_LEVEL.fullmatch(block) for block in section.blocks]
+    alone = [_LEVEL.fullmatch(block) for block in section.blocks]
+    leads = [_LEVEL.match(block) for block in section.blocks]
     empty = {
         index
-        for index, level in enumerate(levels)
-        if level and (index + 1 == len(levels) or ((after := levels[index + 1]) and after.group(1) <= level.group(1)))
+        for index, level in enumerate(alone)
+        if level and (index + 1 == len(alone) or ((after := leads[index + 1]) and after.group(1) <= level.group(1)))
     }
-    gone = {match.group(2) for index in empty if (match := levels[index])}
+    gone = {match.group(2) for index in empty if (match := alone[index])}
     section.blocks = [block for index, block in enumerate(section.blocks) if index not in empty]
     section.headings = [heading for heading in section.headings if heading.anchor not in gone]
     return section

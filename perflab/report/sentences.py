@@ -8,6 +8,7 @@ import pandas as pd
 
 from perflab import units
 from perflab.messages import say
+from perflab.plots import style
 from perflab.plots.breakdown import parts_of_phases
 from perflab.plots.style import word
 from perflab.report.views import named_points, run_name
@@ -35,17 +36,19 @@ def latency_sentences(report: LatencyReport) -> str:
 
 
 def memory_sentences(memory: pd.DataFrame) -> str:
-    """A line a run: weights, KV cache and how many tokens it holds; that nothing is known where no log tells."""
+    """A line a run of a `memory_table`: weights, KV cache and how many tokens it holds, as far as known."""
     if memory.empty:
         return say("notebook.memory.unknown")
     lines = []
-    for run, group in memory.groupby("run", sort=False):
+    for (run, device), group in memory.groupby(["run", "device"], sort=False):
         sizes = group.groupby("component")["bytes"].max()
-        tokens = group["kv_cache_tokens"].dropna() if "kv_cache_tokens" in group else group.head(0)["bytes"]
         known = [name for name in ("weights", "kv_cache") if name in sizes.index]
-        told = ", ".join(f"{word(name)} {units.show_bytes(sizes[name])}" for name in known) or "–"
-        held = say("notebook.memory.tokens", tokens=units.show_count(tokens.iloc[0])) if len(tokens) else ""
-        lines.append(say("notebook.memory.run", run=run, sizes=told, tokens=held))
+        told = style.join([f"{word(name)} {units.show_bytes(sizes[name])}" for name in known])
+        tokens = group["kv_cache_tokens"].dropna()
+        line = [say(f"notebook.memory.{str(device).lower()}", run=run, sizes=told or say("notebook.not_measured"))]
+        if len(tokens):
+            line.append(say("notebook.memory.tokens", tokens=units.show_count(tokens.iloc[0])))
+        lines.append(" ".join(line))
     return "\n".join(f"- {line}" for line in lines)
 
 

@@ -64,7 +64,7 @@ def _column(name: str, values: pd.Series[Any], heading: str | None) -> tuple[str
         size, unit = _scale(values, _SIZES)
         return f"{words} ({unit})", "num", _number(lambda v: _digits(v / size))
     if name.endswith("share"):
-        return f"{words} (%)", "num", _number(lambda v: units.show_share(v).removesuffix(" %"))
+        return f"{words.removesuffix(' share')} (%)", "num", _number(lambda v: units.show_share(v).removesuffix(" %"))
     if name == "name":
         return words, "", _kernel
     if pd.api.types.is_bool_dtype(values.dtype) or not pd.api.types.is_numeric_dtype(values.dtype):

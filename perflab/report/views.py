@@ -7,6 +7,7 @@ Runs are called by the name of their directory, which is short; their titles sta
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,12 @@ import pandas as pd
 
 from perflab import places
 from perflab.analysis.checks import Check
+from perflab.analysis.finding import Finding
 from perflab.analysis.latency import latency_values
 from perflab.errors import InputError
 from perflab.experiment import Plan
+from perflab.plots import style
+from perflab.plots.breakdown import parts_of_phases
 from perflab.plots.timeline import span_of_step
 from perflab.runs import Run, is_run, open_run
 from perflab.schema import GROUPS, PHASES
@@ -28,11 +32,11 @@ Pieces = list[dict[str, Any]]
 _GROUPS = (*GROUPS, "idle")
 
 _POINT_COLUMNS = {
-    "run": "run", "load": "load", "repeat": "repeat", "completed": "done", "failed": "failed",
-    "ttft_p50_ms": "TTFT p50 (ms)", "ttft_p99_ms": "TTFT p99 (ms)", "tpot_p50_ms": "TPOT p50 (ms)",
+    "run": "run", "load": "load", "repeat": "repeat", "completed": "requests", "failed": "failed",
+    "ttft_p50_ms": "TTFT p50 (ms)", "ttft_p99_ms": "p99 (ms)", "tpot_p50_ms": "TPOT p50 (ms)",
     "itl_p99_ms": "ITL p99 (ms)", "e2el_p50_ms": "E2EL p50 (ms)", "output_tokens_per_s": "output tokens/s",
-    "requests_per_s": "requests/s",
 }  # fmt: skip
+_ONLY_IF_ANY = ("repeat", "failed")
 
 
 def run_name(source: Path) -> str:
@@ -59,19 +63,18 @@ def breakdown_pieces(report: BreakdownReport) -> Pieces:
 def breakdown_table(report: BreakdownReport) -> pd.DataFrame:
     """A row a run, rank and phase: steps, mean time of a step, and the share of each group and of idle time.
 
-    For a CPU engine `idle` is what lies outside operators.
+    For a CPU engine `idle` is what lies outside operators. Rank and device stand where they differ.
     """
-    from perflab.plots.breakdown import parts_of_phases
-
     rows = []
     for rank, name in zip(report.ranks, _names(report.ranks), strict=True):
         for phase, parts in parts_of_phases(rank.table, "group").groupby("phase", sort=False):
             shares = dict(zip(parts["part"], parts["share"], strict=True))
-            row = {"run": name, "rank": rank.rank, "of": rank.kind.upper(), "phase": phase}
+            row = {"run": name, "rank": rank.rank, "device": _device(rank), "phase": phase}
             row |= {"steps": int(parts["steps"].iloc[0]), "step_ns": float(parts["step_ns"].sum())}
             rows.append(row | {f"{part}_share": shares.get(part, 0.0) for part in _GROUPS})
-    columns = ["run", "rank", "of", "phase", "steps", "step_ns", *(f"{part}_share" for part in _GROUPS)]
-    return pd.DataFrame(rows, columns=columns)
+    columns = ["run", "rank", "device", "phase", "steps", "step_ns", *(f"{part}_share" for part in _GROUPS)]
+    table = pd.DataFrame(rows, columns=columns)
+    return table.drop(columns=[name for name in ("rank", "device") if table[name].nunique() < 2])
 
 
 def kernel_pieces(report: BreakdownReport) -> Pieces:
@@ -141,10 +144,13 @@ def _device(rank: RankBreakdown) -> str:
 
 
 def points_table(report: LatencyReport) -> pd.DataFrame:
-    """A row a measured point: the latencies and rates a reader looks at first."""
-    points = named_points(report)
+    """A row a measured point, by run, workload and load: the latencies and rates a reader looks at first."""
+    points = named_points(report).sort_values(["rate", "concurrency", "repeat"], na_position="first", kind="stable")
+    points["run"] = pd.Categorical(points["run"], list(dict.fromkeys(named_points(report)["run"])))
+    points = points.sort_values(["run", "lengths"], kind="stable").astype({"run": str})
     points["load"] = points["lengths"] + " " + points["load"]
-    return points[list(_POINT_COLUMNS)].rename(columns=_POINT_COLUMNS)
+    shown = [name for name in _POINT_COLUMNS if name not in _ONLY_IF_ANY or (points[name].fillna(0) > 0).any()]
+    return points[shown].rename(columns=_POINT_COLUMNS).reset_index(drop=True)
 
 
 def named_points(report: LatencyReport) -> pd.DataFrame:
@@ -163,9 +169,15 @@ def validity_checks(report: LatencyReport) -> list[Check]:
     ]
 
 
+def point_findings(report: LatencyReport) -> list[Finding]:
+    """The findings of all points, each once a run even if several points show it."""
+    found = {(measured.run, f.id, f.title): f for measured in report.runs for f in measured.findings}
+    return list(found.values())
+
+
 def limits(report: LatencyReport, **given: float | None) -> dict[str, float | None]:
     """SLOs by metric: those given, else what the runs' experiments asked for where they agree."""
-    asked = [frozenset(measured.slos.items()) for measured in report.runs]
+    asked = [frozenset(measured.point.slos.items()) for measured in report.runs]
     agreed = dict(asked[0]) if len(set(asked)) == 1 else {}
     return {
         name: value if value is not None else agreed.get(f"{name}_ms", agreed.get(name))
@@ -174,31 +186,32 @@ def limits(report: LatencyReport, **given: float | None) -> dict[str, float | No
 
 
 def throughput_pieces(report: LatencyReport) -> Pieces:
-    """For `plot_throughput_latency`: all runs together, one figure a workload."""
+    """For `plot_throughput_latency`: all runs together, one figure a workload that has more than one point."""
     points = named_points(report)
-    groups = points.groupby("lengths", sort=False)
-    return [{"points": group, "of": str(lengths) if len(groups) > 1 else ""} for lengths, group in groups]
+    colours = _colours(points["run"])
+    return [
+        {"points": group, "of": str(lengths), "colours": colours}
+        for lengths, group in points.groupby("lengths", sort=False)
+        if len(group[["run", "load"]].drop_duplicates()) > 1
+    ]
 
 
 def latency_pieces(report: LatencyReport) -> Pieces:
-    """For `plot_latency_distributions`: values of single requests, a figure a run, a curve a load.
+    """For `plot_latency_distributions`: values of single requests.
 
-    Several runs that share a load are also worth a look side by side: those figures come first, a curve a run.
+    Where several runs share a workload and load, a figure for that with a curve a run; for the other runs a figure
+    each with a curve a workload and load.
     """
     values = _values(report)
-    if values.empty:
-        return []
-    by_load = [
-        {"values": group.assign(series=group["run"]), "of": str(load)}
-        for load, group in values.groupby("load", sort=False)
-        if group["run"].nunique() > 1
+    colours = _colours(named_points(report)["run"]) | _colours(sorted(set(values["load"])))
+    shared = values.groupby("load")["run"].transform("nunique") > 1
+    compared = set(values.loc[shared, "run"])
+    alone = values[~values["run"].isin(compared)]
+    return [
+        {"values": group.assign(series=group[series]), "of": str(of), "colours": colours}
+        for part, by, series in ((values[shared], "load", "run"), (alone, "run", "load"))
+        for of, group in part.groupby(by, sort=False)
     ]
-    by_run = [
-        {"values": group.assign(series=group["load"]), "of": str(run)}
-        for run, group in values.groupby("run", sort=False)
-        if group["load"].nunique() > 1 or not by_load
-    ]
-    return [*by_load, *by_run]
 
 
 def request_pieces(report: LatencyReport) -> Pieces:
@@ -219,6 +232,12 @@ def request_pieces(report: LatencyReport) -> Pieces:
         }
         for name, point in best.items()
     ]
+
+
+def _colours(names: Iterable[str]) -> dict[str, str]:
+    """A colour for each name, the same in all figures of a report."""
+    distinct = list(dict.fromkeys(names))
+    return dict(zip(distinct, style.series(len(distinct)), strict=True))
 
 
 def _values(report: LatencyReport) -> pd.DataFrame:
@@ -243,14 +262,19 @@ def _lengths(measured: MeasuredPoint) -> str:
 
 
 def memory_table(memory: pd.DataFrame, runs: list[Run]) -> pd.DataFrame:
-    """The tasks' memory table with runs called by the names of their directories."""
-    names = {run.manifest.title: run.path.name for run in runs}
-    return memory.assign(run=[names.get(str(title), str(title)) for title in memory["run"]])
+    """The tasks' memory table with runs called by the names of their directories, and `device`, GPU or CPU."""
+    by_title = {run.manifest.title: run for run in runs}
+    of = [by_title.get(str(title)) for title in memory["run"]]
+    return memory.assign(
+        run=[run.path.name if run else str(title) for run, title in zip(of, memory["run"], strict=True)],
+        device=["CPU" if run and run.manifest.engine.flavour == "cpu" else "GPU" for run in of],
+    )
 
 
 def memory_pieces(memory: pd.DataFrame) -> Pieces:
-    """For `plot_memory`: all runs of a `memory_table` together; none where nothing is known."""
-    return [{"memory": memory}] if len(memory) else []
+    """For `plot_memory`: all runs on GPUs of a `memory_table` together; none where nothing is known."""
+    on_gpu = memory[memory["device"] == "GPU"]
+    return [{"memory": on_gpu}] if len(on_gpu) else []
 
 
 def runs_in(folder: str | Path) -> list[Run]:
