@@ -14,7 +14,7 @@ def calls(root: Path) -> list[tuple[str, int, str, set[str], bool]]:
         for node in ast.walk(ast.parse(file.read_text())):
             if (
                 isinstance(node, ast.Call)
-                and getattr(node.func, "id", getattr(node.func, "attr", "")) == "say"
+                and getattr(node.func, "id", "") == "say"
                 and node.args
                 and isinstance(node.args[0], ast.Constant)
             ):

@@ -1,0 +1,7 @@
+"""`python -m perflab`."""
+
+import sys
+
+from perflab.cli import main
+
+sys.exit(main())

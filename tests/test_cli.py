@@ -1,0 +1,83 @@
+"""The command line as scripts rely on it: exit status, stdout, one line on stderr."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from perflab.cli import main
+
+HEAVY = ("vllm", "torch", "matplotlib", "papermill", "pandas", "numpy", "transformers")
+
+
+def test_help_is_quick_and_light() -> None:
+    script = f"import sys, perflab, perflab.cli\ntry:\n    perflab.cli.main(['--help'])\nexcept SystemExit:\n    pass\nprint([m for m in {HEAVY} if m in sys.modules])"  # noqa: E501
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+    best = min(_timed([sys.executable, "-m", "perflab", "--help"]) for _ in range(3))
+    assert best < 0.5
+
+
+def _timed(argv: list[str]) -> float:
+    started = time.perf_counter()
+    subprocess.run(argv, capture_output=True, check=True)
+    return time.perf_counter() - started
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["breakdown", "nope"], "nope: no such run directory or recorded run"),
+        (["latency", "nope"], "nope: no such run directory or recorded run"),
+        (["report", "nope", "-o", "x.html"], "nope: no such run directory or recorded run"),
+        (["run", "nope.yaml"], "nope.yaml"),
+        (["import", "nope", "-o", "x"], "nope: no such file or folder"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(
+    argv: list[str], says: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(argv) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("perflab: ") and says in err
+    assert err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == [], "nothing was made"
+
+
+def test_bad_usage_is_status_2() -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["breakdown"])
+    assert caught.value.code == 2
+
+
+@pytest.mark.parametrize("command", ["breakdown", "latency"])
+def test_json_is_one_document_and_nothing_else(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "llama3-8b-bf16", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["schema"] == 1
+    assert err == ""
+
+
+def test_the_terminal_says_trust_first_then_shares_that_add_up(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["breakdown", "llama3-8b-tp2"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("Can it be trusted?")
+    shares = {}
+    for line in out.partition("rank 0")[2].splitlines():
+        cells = line.split()
+        if cells and cells[0] in ("attention", "compute", "memory", "communication", "idle") and cells[0] not in shares:
+            shares[cells[0]] = float(cells[1])
+    assert sum(shares.values()) == pytest.approx(100, abs=0.3)
+    assert "communication" in shares and shares["communication"] > 5
+
+
+def test_latency_table_names_what_can_be_doubted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["latency", "llama3-8b-bf16"]) == 0
+    out = capsys.readouterr().out
+    assert "TTFT p50" in out and "24.52" in out
+    assert "4 requests are too few for p90" in out
