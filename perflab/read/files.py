@@ -236,7 +236,8 @@ _IN_ARRAYS: tuple[tuple[str, frozenset[str]], ...] = (
 )
 _LOG_LINE = re.compile(
     r"^(?:\x1b\[[\d;]*m)*(?:\((?:APIServer|EngineCore|Worker|MainProcess)\S* pid=\d+\)"
-    r"|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d)",
+    r"|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d"
+    r"|vllm(?: [\w-]+)*: error: |\s+File \"[^\"\n]*/vllm/)",
     re.MULTILINE,
 )
 _METRIC_LINE = re.compile(
