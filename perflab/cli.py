@@ -75,14 +75,16 @@ def _parser() -> argparse.ArgumentParser:
 def _run(args: argparse.Namespace) -> int:
     from perflab import terminal
     from perflab.experiment import read_experiment
-    from perflab.tasks import capture
+    from perflab.tasks.capture import dry_run, run_experiment, timestamp
 
     experiment = read_experiment(args.experiment)
     if args.dry_run:
-        print(terminal.plan(capture.dry_run(experiment)))
+        print(terminal.plan(dry_run(experiment)))
         return 0
-    out = args.out or Path("runs") / f"{experiment.name}-{capture.timestamp()}"
-    run = capture.run_experiment(experiment, out, terminal.Progress(sys.stderr))
+    out = args.out or Path("runs") / f"{experiment.name}-{timestamp()}"
+    progress = terminal.Progress(sys.stderr)
+    run = run_experiment(experiment, out, progress)
+    progress.close()
     print(terminal.run_outcome(run))
     return 0 if run.manifest.status == "complete" else 2
 

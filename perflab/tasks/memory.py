@@ -18,9 +18,8 @@ def memory(runs: str | Path | Sequence[str | Path] | Sequence[Run]) -> pd.DataFr
 
     Runs without a log, or whose log does not tell, have no rows.
     """
-    opened = list(runs) if _are_runs(runs) else find_runs(runs)  # type: ignore[arg-type]
     parts = []
-    for run in opened:
+    for run in _opened(runs):
         if run.manifest.log is None:
             continue
         log = read_server_log(run.file(run.manifest.log))
@@ -34,5 +33,7 @@ def memory(runs: str | Path | Sequence[str | Path] | Sequence[Run]) -> pd.DataFr
     return pd.concat(parts, ignore_index=True)
 
 
-def _are_runs(runs: object) -> bool:
-    return isinstance(runs, list | tuple) and bool(runs) and isinstance(runs[0], Run)
+def _opened(runs: str | Path | Sequence[str | Path] | Sequence[Run]) -> list[Run]:
+    if isinstance(runs, str | Path):
+        return find_runs(runs)
+    return [one for run in runs for one in ([run] if isinstance(run, Run) else find_runs(run))]
