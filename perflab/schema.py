@@ -201,3 +201,19 @@ def axis_label(table: str, column: str, unit: str | None = None) -> str:
     words = spec.name.removesuffix("_ns").replace("_", " ")
     shown = spec.unit if unit is None else unit
     return f"{words} ({shown})" if shown else words
+
+
+def markdown() -> str:
+    """The reference of all tables as Markdown (docs/tables.md)."""
+    lines = ["# Tables", "", "Generated from `perflab/schema.py`: `python -m perflab.schema > docs/tables.md`.", ""]
+    lines += ["Times are int64 nanoseconds; what is not measured is NA, never 0.", ""]
+    for table in TABLES.values():
+        lines += [f"## {table.name}", "", f"One row per {table.row}.", ""]
+        lines += ["| column | dtype | unit | meaning |", "|---|---|---|---|"]
+        lines += [f"| `{c.name}` | {c.dtype} | {c.unit} | {c.meaning} |" for c in table.columns]
+        lines.append("")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(markdown(), end="")  # noqa: T201

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pandas as pd
 import pytest
 
@@ -37,3 +39,7 @@ def test_every_group_is_made_of_categories_and_none_is_forgotten() -> None:
 def test_axis_label_carries_the_unit() -> None:
     assert schema.axis_label("requests", "output_tokens") == "output tokens (tokens)"
     assert schema.axis_label("steps", "dur_ns", "ms") == "dur (ms)"
+
+
+def test_the_reference_in_the_docs_is_the_schema(root: Path) -> None:
+    assert (root / "docs" / "tables.md").read_text() == schema.markdown(), "python -m perflab.schema > docs/tables.md"
