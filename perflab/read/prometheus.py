@@ -26,11 +26,20 @@ from perflab.schema import conform
 _SUFFIXES = ("_total", "_bucket", "_sum", "_count", "_info")
 
 
+class _NotPrometheusError(ValueError):
+    """A line that the parser refuses."""
+
+    def __init__(self, what: str, line: int) -> None:
+        super().__init__(what)
+        self.line = line
+
+
 class _Gathered:
     """Rows and counts of a table of samples."""
 
     def __init__(self, prefixes: tuple[str, ...] | None = None) -> None:
         self._prefixes = prefixes
+        self._series: dict[str, tuple[str, str, bool]] = {}
         self._rows: list[tuple[int, str, str, float]] = []
         self.left_out = {"created": 0, "renamed_twice": 0, "cut": 0}
 
@@ -39,22 +48,45 @@ class _Gathered:
             self._rows.append((t_ns, metric, labels, value))
 
     def add_scrape(self, t_ns: int, text: str) -> None:
-        """Samples of one scrape; `ValueError` when it is not Prometheus text."""
+        """Samples of one scrape; `_NotPrometheusError` when a line of it is not Prometheus text."""
         found: dict[tuple[str, str], tuple[bool, float]] = {}
-        for family in text_string_to_metric_families(text):
-            for sample in family.samples:
-                if sample.name.endswith("_created"):
-                    self.left_out["created"] += 1
+        for number, line in enumerate(text.splitlines(), start=1):
+            try:
+                sample = self._sample(line)
+            except (ValueError, IndexError, KeyError) as error:
+                raise _NotPrometheusError(f"line {number} is not Prometheus text: {line[:60]!r}", number) from error
+            if sample is None:
+                continue
+            name, labels, is_old, value = sample
+            if (name, labels) in found and (is_old or found[name, labels][0]):
+                self.left_out["renamed_twice"] += 1
+                if is_old:
                     continue
-                name = canonical_name(sample.name)
-                key, is_old = (name, label_text(sample.labels)), name != sample.name
-                if key in found and (is_old or found[key][0]):
-                    self.left_out["renamed_twice"] += 1
-                    if is_old:
-                        continue
-                found[key] = (is_old, float(sample.value))
+            found[name, labels] = is_old, value
         for (name, labels), (_, value) in found.items():
             self.add(t_ns, name, labels, value)
+
+    def _sample(self, line: str) -> tuple[str, str, bool, float] | None:
+        """Canonical name, labels, whether it was renamed, value; None where the line holds no sample to keep."""
+        if not line.strip() or line.startswith("#"):
+            return None
+        # A scrape repeats the series of the one before; only their values need reading again.
+        series, _, text = line.rpartition(" ")
+        known = self._series.get(series)
+        if known is None:
+            samples = [s for family in text_string_to_metric_families(line + "\n") for s in family.samples]
+            if not samples:
+                return None
+            sample = samples[0]
+            name = canonical_name(sample.name)
+            known = name, label_text(sample.labels), name != sample.name
+            if sample.timestamp is not None:
+                return (*known, float(sample.value))
+            self._series[series] = known
+        if known[0].endswith("_created"):
+            self.left_out["created"] += 1
+            return None
+        return (*known, float(text))
 
     def frame(self) -> pd.DataFrame:
         frame = pd.DataFrame(self._rows, columns=["t_ns", "metric", "labels", "value"])
@@ -92,10 +124,10 @@ def read_metrics(source: str | Path, t_ns: int) -> pd.DataFrame:
         gathered.left_out["cut"] += 1
     try:
         gathered.add_scrape(t_ns, text)
-    except (ValueError, IndexError, KeyError) as error:
+    except _NotPrometheusError as error:
         if path is not None and sniff(path) not in (None, "metrics"):
             raise refusal(path, "metrics") from error
-        raise InputError("is not Prometheus text", path=path, line=_bad_line(text)) from error
+        raise InputError("is not Prometheus text", path=path, line=error.line) from error
     frame = gathered.frame()
     if frame.empty:
         raise InputError("holds no metrics", path=path)
@@ -209,13 +241,3 @@ def _words(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{str(value)[:40]!r} where text is wanted")
     return value
-
-
-def _bad_line(text: str) -> int | None:
-    """The first line that the parser refuses by itself."""
-    for number, line in enumerate(text.splitlines(), start=1):
-        try:
-            list(text_string_to_metric_families(line + "\n"))
-        except (ValueError, IndexError, KeyError):
-            return number
-    return None

@@ -68,6 +68,11 @@ def test_of_an_old_and_a_new_name_the_new_one_counts(order):
     assert frame.attrs["renamed_twice"] == 1
 
 
+def test_time_stamps_of_samples_are_not_values():
+    frame = read_metrics('a 1.5 1700000000000\na{x="1 2"} 2.5 1700000000001\n', 7)
+    assert values(frame) == {("a", ""): 1.5, ("a", "x=1 2"): 2.5}
+
+
 def test_values_that_are_not_finite():
     found = values(read_metrics("a NaN\nb +Inf\n", 0))
     assert math.isnan(found["a", ""]) and found["b", ""] == math.inf
@@ -126,6 +131,11 @@ def test_scrapes_over_time(lines):
     file = lines({"t_ns": 1, "text": TEXT}, "", {"t_ns": 2, "text": "vllm:num_requests_running 3"})
     frame = validate(read_samples(file), "samples")
     assert frame.groupby("t_ns").size().to_dict() == {1: 7, 2: 1}
+    later = TEXT.replace("0.41", "0.5")
+    again = read_samples(lines({"t_ns": 1, "text": TEXT}, {"t_ns": 2, "text": later}))
+    assert values(again[again["t_ns"] == 2])["vllm:kv_cache_usage_perc", "engine=0"] == 0.5
+    assert len(again) == 14 and again.attrs["created"] == 2
+    file = lines({"t_ns": 1, "text": TEXT}, {"t_ns": 2, "text": "vllm:num_requests_running 3"})
     some = read_samples(file, prefixes=("vllm:kv_", "vllm:num_"))
     assert list(some["metric"]) == ["vllm:kv_cache_usage_perc", "vllm:num_requests_running"]
 
@@ -139,7 +149,8 @@ def test_last_line_cut_by_a_killed_run(lines):
 
 @pytest.mark.parametrize("records, line, words", [
     ([{"t_ns": 1, "text": "a 1"}, "{bad", {"t_ns": 3, "text": "a 1"}], 2, "not valid JSON"),
-    ([{"t_ns": 1, "text": "a 1"}, {"t_ns": 2, "text": "no number"}], 2, "could not convert"),
+    ([{"t_ns": 1, "text": "a 1"}, {"t_ns": 2, "text": "b 1\nno number"}], 2,
+     "line 2 is not Prometheus text: 'no number'"),
     ([{"t_ns": 1, "text": "a 1"}, {"t_ns": 2}], 2, "lacks 'text'"),
     ([{"t_ns": 1.5, "text": "a 1"}], 1, "t_ns is '1.5'"),
     ([{"t_ns": 1, "text": 5}], 1, "'5' where text is wanted"),
