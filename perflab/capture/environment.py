@@ -40,22 +40,21 @@ def engine_environment(
     `hidden` are installed modules that must look absent (see `hosted/startup/sitecustomize.py`), `offline`
     keeps Hugging Face from being asked, `extra` are the experiment's variables and win over all else.
     """
-    env = dict(os.environ)
+    env = {**os.environ, **_QUIET}
+    if cpu:
+        env.setdefault("VLLM_TARGET_DEVICE", "cpu")
+    if offline:
+        env.update({"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"})
+    env.update(extra or {})
     startup = str(HOSTED / "startup")
     inherited = [part for part in env.get("PYTHONPATH", "").split(os.pathsep) if part and part != startup]
     env["PYTHONPATH"] = os.pathsep.join([startup, *inherited])
-    env.update(_QUIET)
     # A proxy for the outside must not come between the client and a server on this machine.
     for name in ("NO_PROXY", "no_proxy"):
         hosts = [host for host in env.get(name, "").split(",") if host]
         env[name] = ",".join([*hosts, *(host for host in _LOOPBACK if host not in hosts)])
     if hidden:
         env["PERFLAB_HIDE"] = ",".join(hidden)
-    if cpu:
-        env.setdefault("VLLM_TARGET_DEVICE", "cpu")
-    if offline:
-        env.update({"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"})
-    env.update(extra or {})
     return env
 
 

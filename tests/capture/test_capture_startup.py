@@ -85,6 +85,10 @@ def test_the_environment_of_the_engine(monkeypatch):
     assert env["PYTHONPATH"].split(os.pathsep)[0] == str(HOSTED / "startup")
     assert env["NO_PROXY"] == "internal,127.0.0.1,localhost"
     assert (env["VLLM_TARGET_DEVICE"], env["HF_HUB_OFFLINE"], env["VLLM_NO_USAGE_STATS"]) == ("cpu", "1", "1")
+    # What the experiment says wins, but cannot switch the hook off.
+    assert env["VLLM_LOGGING_LEVEL"] == "DEBUG"
+    theirs = engine_environment(extra={"PYTHONPATH": "/mine"})
+    assert theirs["PYTHONPATH"] == os.pathsep.join([str(HOSTED / "startup"), "/mine"])
     # The token is passed on, and never shown.
     assert env["HF_TOKEN"] == "hf_1234567890"
     shown = shown_environment(env, {"MINE": "1"})
