@@ -114,7 +114,7 @@ def plot_breakdown(table: pd.DataFrame, *, by: str = "category", device: str = "
     }
     strong = {places[key]: _largest(frame) for key, frame in groups.items()}
     named = bars.stack(ax, segments, _COLOURS[by], strong=strong, words=_words(by, device), floor=0.004)
-    style.key(ax, _unnamed(parts, named, by), _COLOURS[by], words=_words(by, device))
+    style.key(ax, _unnamed(parts, named, by), _COLOURS[by], words=_words(by, device), whole=whole)
     return ax
 
 
@@ -176,7 +176,7 @@ def plot_top_kernels(
         style.about(of, f"sum over all calls, share of all {kind} time, calls and their mean; {len(top)} names in all"),
         whole=whole,
     )  # fmt: skip
-    style.key(ax, dict.fromkeys(categories), style.CATEGORY_COLOURS, strong=categories[0])
+    style.key(ax, dict.fromkeys(categories), style.CATEGORY_COLOURS, strong=categories[0], whole=whole)
     return ax
 
 

@@ -13,7 +13,7 @@ _ORDER = tuple(style.COMPONENT_COLOURS)
 
 @style.styled
 def plot_memory(memory: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
-    """One bar a run and rank, from zero to all of the device's memory, by component; free memory in grey.
+    """One bar a run and rank, by component; up to all of the device's memory where its size is known.
 
     Needs table `memory`; a column `run` where there are several.
     """
@@ -46,21 +46,26 @@ def plot_memory(memory: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     strong = {place: _main(parts) for place, parts in segments.items()}
     named = bars.stack(ax, segments, style.COMPONENT_COLOURS, strong=strong, floor=units.gib(longest) * 0.004)
     seen = {segment.name for parts in segments.values() for segment in parts}
-    style.key(ax, [name for name in _ORDER if name in seen - named], style.COMPONENT_COLOURS)
+    style.key(ax, [name for name in _ORDER if name in seen - named], style.COMPONENT_COLOURS, whole=whole)
     return ax
 
 
 def memory_title(frame: pd.DataFrame) -> str:
-    """What weights and KV cache take of the memory; the range where runs differ."""
+    """What weights and KV cache take, the range where runs differ: shares where all of the memory is accounted for.
+
+    Where no row says how much is free, the size of the device is not known and a share of it would be made up.
+    """
     totals = frame.groupby(["run", "rank"])["bytes"].sum()
+    whole = set(frame[frame["component"] == "free"].groupby(["run", "rank"]).groups) == set(totals.index)
     told = []
-    for component, word in (("weights", "weights"), ("kv_cache", "the KV cache")):
+    for component, word in (("weights", "weights take"), ("kv_cache", "the KV cache")):
         sizes = frame[frame["component"] == component].groupby(["run", "rank"])["bytes"].sum()
-        shares = (sizes / totals).dropna()
-        if len(shares):
-            low, high = units.show_share(shares.min()), units.show_share(shares.max())
+        values = (sizes / totals).dropna() if whole else sizes
+        show = units.show_share if whole else units.show_bytes
+        if len(values):
+            low, high = show(values.min()), show(values.max())
             told.append(f"{word} {low if low == high else f'{low} to {high}'}")
-    return style.capital(f"{style.join(told)} of device memory") if told else "Device memory by component"
+    return style.capital(f"{style.join(told)}{' of device memory' if whole else ''}") if told else "Device memory"
 
 
 def _main(parts: list[bars.Segment]) -> str | None:

@@ -278,22 +278,28 @@ def opacity(name: str, strong: bool) -> float:
 
 def key(
     ax: Axes, names: Iterable[str], colours: Mapping[str, str], *, strong: str | None = None,
-    words: Mapping[str, str] = WORDS, faded: bool = True,
+    words: Mapping[str, str] = WORDS, faded: bool = True, whole: bool = True,
 ) -> None:  # fmt: skip
-    """Swatches with names under the figure, for what had no room for a label of its own."""
+    """Swatches with names for what had no room for a label of its own.
+
+    They stand under the figure, which grows by their height, or (not `whole`) under the axes of a panel.
+    """
     handles = [
         Patch(facecolor=colours[name], alpha=opacity(name, name == strong or not faded), label=words.get(name, name))
         for name in names
     ]
     if not handles:
         return
-    figure = figure_of(ax)
     lines = -(-len(handles) // 8)
-    figure.legend(
-        handles=handles, loc="outside lower left", ncols=-(-len(handles) // lines), handlelength=0.9, handleheight=0.9,
-        handletextpad=0.5, columnspacing=1.3, labelcolor=MUTED, borderaxespad=0.2,
-    )  # fmt: skip
-    grow(figure, 0.1 + 0.19 * lines)
+    look: dict[str, Any] = {
+        "handles": handles, "ncols": -(-len(handles) // lines), "handlelength": 0.9, "handleheight": 0.9,
+        "handletextpad": 0.5, "columnspacing": 1.3, "labelcolor": MUTED, "borderaxespad": 0.2,
+    }  # fmt: skip
+    if whole:
+        figure_of(ax).legend(loc="outside lower left", **look)
+        grow(figure_of(ax), 0.1 + 0.19 * lines)
+    else:
+        ax.legend(loc="upper left", bbox_to_anchor=(0, 0), **{**look, "borderaxespad": 3.2})
 
 
 def grid(ax: Axes, axis: Literal["x", "y"]) -> None:

@@ -132,7 +132,7 @@ def plot_timeline(
     if rows > len(lanes) and calls is not None:
         _name_long_ones(ax, calls, "api_name", 0, span, unit_ns)
     by_time = inside.groupby(inside["category"].astype(str))["dur_ns"].sum().sort_values(ascending=False)
-    style.key(ax, by_time.index, style.CATEGORY_COLOURS, faded=False)
+    style.key(ax, by_time.index, style.CATEGORY_COLOURS, faded=False, whole=whole)
     return ax
 
 
@@ -209,9 +209,8 @@ def _covered(inside: pd.DataFrame, span: Span) -> float:
 
 
 def _title(span: Span, busy: float, device: str) -> str:
-    return (
-        f"{style.capital(span.what)}: the {device} is busy {units.show_share(busy)} of {units.show_time(span.dur_ns)}"
-    )
+    who = "the GPU is busy" if device == "GPU" else "operators run for"
+    return f"{style.capital(span.what)}: {who} {units.show_share(busy)} of {units.show_time(span.dur_ns)}"
 
 
 def _contents(inside: pd.DataFrame, device: str, labels: list[str]) -> str:

@@ -33,6 +33,11 @@ def text_html(text: str) -> str:
     return f'<div class="prose">{"".join(blocks)}</div>'
 
 
+def caution_html(text: str) -> str:
+    """A warning before figures that cannot be taken at face value."""
+    return f'<p class="caution">{_inline(text)}</p>'
+
+
 def file_html(text: str, name: str = "") -> str:
     """Text as it stands, under the file's name."""
     told = f'<p class="quiet"><code>{html.escape(name)}</code></p>' if name else ""

@@ -20,6 +20,7 @@ from matplotlib import pyplot
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from perflab.analysis.checks import Check
 from perflab.messages import say
 from perflab.plots import style
 from perflab.report import blocks, svg
@@ -100,6 +101,14 @@ def show_trust(checks: Iterable[Any], *, title: str = "") -> None:
     plain = [_plain(check) for check in checks]
     text = "\n".join(f"{check['status']}: {check['detail']}" for check in plain)
     _emit("trust", {"checks": plain, "title": title}, blocks.trust_html(plain, title=title), text)
+
+
+def show_caution(checks: Iterable[Check], *conclusions: str) -> None:
+    """Show, before what a failed check undermines, that it does; nothing where none does."""
+    failed = [check for check in checks if check.status == "fail" and set(check.undermines) & set(conclusions)]
+    if failed:
+        text = say("report.trust.caution", why=" ".join(dict.fromkeys(check.detail for check in failed)))
+        _emit("caution", {"text": text}, blocks.caution_html(text), text)
 
 
 def show_findings(findings: Iterable[Any]) -> None:

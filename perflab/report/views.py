@@ -272,8 +272,12 @@ def memory_table(memory: pd.DataFrame, runs: list[Run]) -> pd.DataFrame:
 
 
 def memory_pieces(memory: pd.DataFrame) -> Pieces:
-    """For `plot_memory`: all runs on GPUs of a `memory_table` together; none where nothing is known."""
-    on_gpu = memory[memory["device"] == "GPU"]
+    """For `plot_memory`: the first rank of all runs on GPUs of a `memory_table`; none where nothing is known.
+
+    Ranks are filled alike, and the engine logs some components only once.
+    """
+    first = memory.groupby("run")["rank"].transform("min") == memory["rank"]
+    on_gpu = memory[(memory["device"] == "GPU") & first]
     return [{"memory": on_gpu}] if len(on_gpu) else []
 
 
