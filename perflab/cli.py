@@ -82,7 +82,7 @@ def _run(args: argparse.Namespace) -> int:
         print(terminal.plan(dry_run(experiment)))
         return 0
     out = args.out or Path("runs") / f"{experiment.name}-{timestamp()}"
-    progress = terminal.Progress(sys.stderr)
+    progress = terminal.ProgressPrinter(sys.stderr)
     run = run_experiment(experiment, out, progress)
     progress.close()
     print(terminal.run_outcome(run))

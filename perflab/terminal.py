@@ -16,6 +16,7 @@ from perflab.experiment import Plan
 from perflab.runs import Run
 from perflab.schema import CATEGORIES, GROUPS, PHASES
 from perflab.tasks.breakdown import BreakdownReport, RankBreakdown
+from perflab.tasks.capture_records import Progress
 from perflab.tasks.latency import LatencyReport
 from perflab.tasks.provenance import provenance
 
@@ -97,28 +98,27 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> 
     return _table(head, rows, left)
 
 
-class Progress:
+class ProgressPrinter:
     """Prints the progress events of a run: one line that renews itself on a terminal, lines elsewhere."""
 
-    def __init__(self, stream: TextIO = sys.stderr) -> None:
+    def __init__(self, stream: TextIO = sys.stderr, every_s: float = 5.0) -> None:
         self.stream = stream
+        self.every_s = every_s
         self.renews = stream.isatty()
-        self._last = ""
-        self._printed = 0.0
+        self._last: tuple[str, int, str] | None = None
+        self._printed = -math.inf
 
-    def __call__(self, event: Any) -> None:
-        """Show one event (`perflab.tasks.capture` says what it holds)."""
+    def __call__(self, event: Progress) -> None:
+        """Show one event; elsewhere than on a terminal a line per stage and job, and one every few seconds."""
         left = "" if event.remaining_s is None else f", about {_minutes(event.remaining_s)} left"
         text = f"[{_minutes(event.elapsed_s)}{left}] {event.message}"
-        if text == self._last:
-            return
-        moment = time.monotonic()
+        job = (event.stage, event.done, event.message.partition(":")[0])
         if self.renews:
             self.stream.write(f"\r\033[K{text}")
-        elif event.stage != self._last.partition("|")[0] or moment - self._printed >= 5:
+        elif job != self._last or time.monotonic() - self._printed >= self.every_s:
             self.stream.write(text + "\n")
-            self._printed = moment
-        self._last = text
+            self._printed = time.monotonic()
+        self._last = job
         self.stream.flush()
 
     def close(self) -> None:
