@@ -1,0 +1,63 @@
+"""Put a captured run into data/recorded/, text and traces xz-compressed: python data/pack_run.py RUN NAME [NOTE ...]
+
+What the client printed and the profiler's tables stay out, since the results and traces say the same. So do the
+generated texts; times of single requests keep whole nanoseconds, which is what perflab reads of them.
+"""
+
+import json
+import lzma
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from perflab.read.files import read_text
+from perflab.runs import MANIFEST, open_run
+
+LEFT_OUT = ("printed", "tables")
+
+
+def main(source: Path, name: str, notes: list[str]) -> None:
+    """Copy every file the manifest names, compressed, and rename it there."""
+    run = open_run(source)
+    target = Path(__file__).resolve().parent / "recorded" / name
+    shutil.rmtree(target, ignore_errors=True)
+    manifest = _packed(json.loads((source / MANIFEST).read_text()), run.path, target)
+    manifest["notes"] = [*notes, *manifest.get("notes", [])]
+    (target / MANIFEST).write_text(json.dumps(manifest, indent=1))
+    open_run(target)
+    size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
+    print(f"{name}: {size / 1e6:.2f} MB")
+
+
+def _packed(value: object, source: Path, target: Path) -> object:
+    if isinstance(value, dict):
+        return {key: _packed(part, source, target) for key, part in value.items() if key not in LEFT_OUT}
+    if isinstance(value, list):
+        return [_packed(part, source, target) for part in value]
+    if isinstance(value, str) and value and len(value) < 200 and (source / value).is_file():
+        text, _ = read_text(source / value)
+        packed = target / f"{value.removesuffix('.gz')}.xz"
+        packed.parent.mkdir(parents=True, exist_ok=True)
+        packed.write_bytes(lzma.compress(_slim(value, text).encode(), preset=6))
+        return packed.relative_to(target).as_posix()
+    return value
+
+
+def _slim(name: str, text: str) -> str:
+    if not (name.startswith("bench/") and name.endswith(".json")):
+        return text
+    result = json.loads(text)
+    result.pop("generated_texts", None)
+    for key in ("ttfts", "itls", "latencies", "queue_times", "start_times"):
+        if key in result:
+            result[key] = _whole_nanoseconds(result[key])
+    return json.dumps(result)
+
+
+def _whole_nanoseconds(value: Any) -> Any:
+    return [_whole_nanoseconds(part) for part in value] if isinstance(value, list) else round(value, 9)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])
