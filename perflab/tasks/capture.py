@@ -119,7 +119,7 @@ def _manifest(experiment: Experiment, engine: Probe, steps: Plan, remarks: list[
         notes=notes,
         asked={
             "experiment": experiment.name,
-            "model": experiment.model.name,
+            "model": experiment.model.served_name if experiment.model.kind == "path" else experiment.model.name,
             "engine_args": dict(experiment.engine.args),
             "prefix_caching": experiment.prefix_caching,
             "server_runs": experiment.server_runs,
@@ -225,6 +225,10 @@ class _Session:
             try:
                 waiting, why = self._until_server_ends(host, server_run, waiting, profiles)
             except CaptureError as error:
+                # Between the choice of a free port and its use, another program can take it.
+                if attempt < _RESTARTS and "address already in use" in str(error).lower():
+                    why = str(error)
+                    continue
                 self.record.skip(waiting, server_run, say("capture.no_server", why=error))
                 return
             if not waiting:
@@ -284,7 +288,8 @@ class _Session:
                 self.record.server_ended(server, kept, str(error))
                 raise
         kept = self.record.server_ready(server, kept)
-        bench = Bench(self.experiment, self.engine, self.writer, host, server, self.model.name)
+        tokenizer = str(self.experiment.engine.args.get("tokenizer") or self.model.name)
+        bench = Bench(self.experiment, self.engine, self.writer, host, server, tokenizer)
         try:
             yield bench
         finally:
