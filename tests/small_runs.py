@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import nbformat
+
 from perflab.runs import Run
 from perflab.tasks.imports import import_files
 
@@ -80,3 +82,16 @@ def small_run(folder: Path, name: str = "small", **settings: Any) -> Run:
         (raw / f"c{concurrency}.json").write_text(json.dumps(bench(concurrency)))
     files = sorted(raw.iterdir())
     return import_files(files, folder / name, title=f"Small run {EVIL}", notes=[f"Written by hand {EVIL}"])
+
+
+def write_notebook(path: Path, *cells: tuple[str, str, list[str]]) -> Path:
+    """A notebook of (`markdown` or `code`, source, tags)."""
+    made: Any = nbformat.v4
+    notebook = made.new_notebook(
+        metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    )
+    for kind, source, tags in cells:
+        make = made.new_markdown_cell if kind == "markdown" else made.new_code_cell
+        notebook.cells.append(make(source, metadata={"tags": tags} if tags else {}))
+    nbformat.write(notebook, str(path))
+    return path

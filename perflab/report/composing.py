@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from perflab.errors import InputError
+from perflab.messages import say
 from perflab.report.execution import execute, find_notebook
 from perflab.report.rendering import render
 from perflab.runs import Run
@@ -38,12 +40,14 @@ def report(
     Raises
     ------
     InputError
-        When no run is named, or a notebook fails.
+        When no run is named, the runs hold neither measured points nor traces, or a notebook fails.
     """
     runs = find_runs(paths)
     target = Path(out)
     kept = target.parent / f"{target.stem}.notebooks"
     chosen = [(find_notebook(n), runs) for n in notebooks] if notebooks is not None else _fitting(runs)
+    if not chosen:
+        raise InputError(say("report.page.nothing"), path=runs[0].path)
     executed = [
         execute(notebook, {"runs": [run.path.resolve() for run in of]}, kept / notebook.name) for notebook, of in chosen
     ]

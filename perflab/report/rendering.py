@@ -109,5 +109,5 @@ def _read(path: Path) -> Any:
         return read(str(path), as_version=4)
     except FileNotFoundError as error:
         raise InputError("no such notebook", path=path) from error
-    except (nbformat.reader.NotJSONError, nbformat.validator.NotebookValidationError, AttributeError) as error:
+    except (nbformat.reader.NotJSONError, nbformat.ValidationError, AttributeError) as error:
         raise InputError("is not a Jupyter notebook", path=path) from error

@@ -114,7 +114,7 @@ def test_throughput_against_latency_joins_loads_but_not_paced_ones() -> None:
     assert [line.get_marker() for line in ax.lines if line.get_marker() in "oD"] == ["o", "D", "o", "o", "o"]
     assert {"a", "b"} <= set(said(ax)) and "c32" in said(ax) and "r8" in said(ax)
     assert heading(ax) == "Highest throughput: 4,500 tokens/s (b at c32), with TPOT p50 5.00 ms"
-    assert any("load c32: at most 32 requests at once; load r8: 8 requests/s" in text for text in said(ax))
+    assert any("Load c32: at most 32 requests at once; load r8: 8 requests/s" in text for text in said(ax))
     assert ax.get_xlabel() == "output throughput (tokens/s)" and ax.get_ylabel() == "TPOT p50 (ms)"
 
 

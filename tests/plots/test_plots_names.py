@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 from perflab.plots.names import elide, short_kernel_name, short_kernel_names
 
 FLASH = (
-    "void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<flash::CollectiveMainloopFwdSm90<2, "
-    "cute::tuple<cute::C<1>, cute::C<1>, cute::C<1> >, cute::tuple<cute::C<{m}>, cute::C<128>, cute::C<128> >, 128, "
+    "void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<"
+    "flash::CollectiveMainloopFwdSm90<2, cute::tuple<cute::C<1>, cute::C<1>, cute::C<1> >, cute::tuple<cute::C<{m}>, cute::C<128>, cute::C<128> >, 128, "
     "cutlass::bfloat16_t, float, cutlass::arch::Sm90, true> > > >(flash::FlashAttnFwdSm90<int>::Params)"
 )
 MACHETE = (
@@ -26,7 +26,7 @@ MACHETE = (
         (FLASH.format(m=64), "flash::FlashAttnFwdSm90 64x128x128 bf16"),
         (MACHETE, "machete::MacheteCollectiveMma 128x256x64 int4"),
         (
-            "void vllm::reshape_and_cache_flash_kernel<__nv_bfloat16, (vllm::Fp8KVCacheDataType)0>(__nv_bfloat16 const*)",
+            "void vllm::reshape_and_cache_flash_kernel<__nv_bfloat16, (vllm::Fp8KVCacheDataType)0>(long const*)",
             "vllm::reshape_and_cache_flash_kernel",
         ),
         (
@@ -35,7 +35,7 @@ MACHETE = (
             "vllm::fused_add_rms_norm_kernel",
         ),
         (
-            "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<int>, std::array<char*, 1ul> >(int)",
+            "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<int>, std::array<char*, 1> >(int)",
             "at::vectorized_elementwise (FillFunctor)",
         ),
         (

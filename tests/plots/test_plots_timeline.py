@@ -83,7 +83,7 @@ def test_host_calls_have_a_lane_and_waits_are_marked() -> None:
 
 def test_what_is_too_short_to_see_is_a_hairline() -> None:
     short = KERNELS.assign(dur_ns=0)
-    ((left, right),) = [b for b in boxes(plot_timeline(short, span_of_step(STEPS, 1)))[1]]
+    ((left, right),) = boxes(plot_timeline(short, span_of_step(STEPS, 1)))[1]
     assert right - left > 0
 
 

@@ -1,0 +1,117 @@
+"""Every notebook, executed with its defaults: that it ran is no test, so look at what it shows."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+from perflab.report import execute, render
+from perflab.report.rendering import external_references
+from perflab.report.show import MEDIA
+from perflab.report.views import breakdown_table
+from perflab.tasks.breakdown import breakdown
+
+pytestmark = [pytest.mark.notebooks, pytest.mark.timeout(900)]
+
+FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
+UNIT = re.compile(r"\((%|ms|µs|s|GiB|tokens/s|requests/s)\)|output tokens/s|in flight|requests, by arrival")
+
+EXPECTED = {
+    "00_start_here": {"table": 1},
+    "01_capture_a_run": {"file": 1, "table": 1, "text": 2, "command": 1},
+    "02_latency_and_throughput": {"runs": 1, "trust": 1, "table": 1, "figure": 4, "text": 1, "findings": 1},
+    "03_gpu_time_breakdown": {"runs": 1, "trust": 1, "table": 1, "figure": 10, "text": 2, "findings": 1},
+}
+"""At least so many outputs of each kind."""
+
+
+@pytest.fixture(scope="session")
+def executed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("notebooks")
+    return {name: execute(FOLDER / f"{name}.ipynb", {}, folder / f"{name}.ipynb") for name in EXPECTED}
+
+
+def shown(path: Path) -> list[dict[str, Any]]:
+    notebook = nbformat.read(str(path), as_version=4)
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    return [output["data"][MEDIA] for output in outputs if MEDIA in output.get("data", {})]
+
+
+def test_every_notebook_is_expected_here() -> None:
+    assert {path.stem for path in FOLDER.glob("*.ipynb")} == set(EXPECTED)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_nothing_but_what_was_meant_is_shown(executed: dict[str, Path], name: str) -> None:
+    notebook = nbformat.read(str(executed[name]), as_version=4)
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            assert output["output_type"] not in ("stream", "error"), output
+            widget = "application/vnd.jupyter.widget-view+json" in output["data"]
+            assert MEDIA in output["data"] or (widget and "interactive" in cell.metadata.tags)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_the_expected_outputs_are_there(executed: dict[str, Path], name: str) -> None:
+    kinds = [data["kind"] for data in shown(executed[name])]
+    counts = {kind: kinds.count(kind) for kind in EXPECTED[name]}
+    assert all(counts[kind] >= least for kind, least in EXPECTED[name].items()), counts
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_figures_state_a_finding_and_their_units(executed: dict[str, Path], name: str) -> None:
+    for figure in (data for data in shown(executed[name]) if data["kind"] == "figure"):
+        assert re.search(r"\d", figure["title"]), figure["title"]
+        assert not figure["title"].startswith("No "), figure["title"]
+        labels = [label for axes in figure["axes"] for label in axes.values() if label]
+        assert labels and all(UNIT.search(label) or label.endswith("(%)") for label in labels), labels
+        assert figure["title"] in figure["alt"] and labels[0] in figure["alt"]
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_tables_have_rows_and_text_has_its_numbers(executed: dict[str, Path], name: str) -> None:
+    for data in shown(executed[name]):
+        if data["kind"] == "table":
+            assert data["rows"] > 0, data["caption"]
+        if data["kind"] == "text":
+            assert "{" not in data["text"] and not re.search(r"\bnan\b|<NA>|None\b", data["text"]), data["text"]
+
+
+def test_random_weights_are_told_before_any_figure(executed: dict[str, Path]) -> None:
+    for name in ("02_latency_and_throughput", "03_gpu_time_breakdown"):
+        data = shown(executed[name])
+        runs = next(i for i, d in enumerate(data) if d["kind"] == "runs")
+        figure = next(i for i, d in enumerate(data) if d["kind"] == "figure")
+        assert runs < figure
+        assert all(any("random" in note for note in run["notes"]) for run in data[runs]["runs"])
+
+
+def test_the_parts_of_a_step_add_up_to_it() -> None:
+    table = breakdown_table(breakdown("llama3-8b-bf16"))
+    assert len(table) >= 2
+    shares = table[[name for name in table.columns if name.endswith("_share")]].sum(axis=1)
+    assert shares.tolist() == pytest.approx([1.0] * len(table))
+
+
+def test_the_widget_starts_on_a_decode_step() -> None:
+    from perflab.widgets import timeline_picker
+
+    box = timeline_picker(breakdown("llama3-8b-bf16"))
+    run, step, part = box.children[0].children
+    assert run.options == ("llama3-8b-bf16, rank 0",)
+    assert dict(step.options).keys() and "(decode)" in step.label
+    assert part.value == (0.0, 1.0)
+
+
+@pytest.mark.browser
+def test_the_report_of_all_notebooks_looks_right(executed: dict[str, Path], tmp_path: Path) -> None:
+    from browser.screenshots import chromium, look_at
+
+    page = render(list(executed.values()), tmp_path / "all.html", title="All notebooks")
+    assert external_references(page.read_text()) == []
+    if chromium() is None:
+        pytest.skip("needs chromium or google-chrome on the path")
+    looks = look_at(page, tmp_path / "shots")
+    assert {look.view.name: look.problems for look in looks if look.problems} == {}
