@@ -128,6 +128,24 @@ def innermost(start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
     return pieces[:, 0], pieces[:, 1], pieces[:, 2]
 
 
+def self_times(cpu_ops: pd.DataFrame) -> pd.DataFrame:
+    """A copy of nested CPU operators in which `dur_ns` is each one's own time, without that of the ones inside it.
+
+    Parameters
+    ----------
+    cpu_ops
+        Table `kernels` of kind `cpu_op`, `stream` being the host thread.
+    """
+    own = np.zeros(len(cpu_ops), dtype=np.int64)
+    position = np.arange(len(cpu_ops))
+    for _, rows in pd.Series(position).groupby([cpu_ops["rank"].to_numpy(), cpu_ops["stream"].to_numpy()]):
+        at = rows.to_numpy()
+        start, end = _ends(cpu_ops.iloc[at])
+        piece_start, piece_end, row = innermost(start, end)
+        np.add.at(own, at[row], piece_end - piece_start)
+    return cpu_ops.assign(dur_ns=own)
+
+
 def overlaps(kernels: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     """Time in which two activities ran at once, by pair of categories.
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from perflab.analysis.breakdown import breakdown as gpu_breakdown
-from perflab.analysis.breakdown import cpu_breakdown, summary
+from perflab.analysis.breakdown import cpu_breakdown, self_times, summary
 from perflab.analysis.checks import Check, TraceFacts, trace_checks
 from perflab.analysis.finding import Finding
 from perflab.analysis.findings import rank_findings
@@ -74,8 +74,8 @@ class RankBreakdown:
         return int(self.record["idle_ns"])
 
     def top_kernels(self) -> pd.DataFrame:
-        """Names by plain sum of time: `name`, `category`, `kind`, `count`, `dur_ns`, `share`."""
-        return name_totals(self.kernels)
+        """Names by plain sum of time (of own time for nested operators): `name`, `category`, `kind`, `count`, ..."""
+        return name_totals(self.kernels if self.kind == "gpu" else self_times(self.kernels))
 
     def to_json(self) -> dict[str, Any]:
         """The rank as the JSON contract has it."""

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perflab.analysis.breakdown import breakdown, cpu_breakdown, innermost, overlaps, per_step_ms, summary
+from perflab.analysis.breakdown import breakdown, cpu_breakdown, innermost, overlaps, per_step_ms, self_times, summary
 from perflab.analysis.kernels import operators
 from perflab.schema import CATEGORIES, PHASES, validate
 
@@ -103,6 +103,20 @@ def test_overlaps_by_pair() -> None:
     found = {(r.category, r.with_category): r.overlap_ns for r in overlaps(work, tables.steps()).itertuples()}
     assert found == {("gemm", "communication"): 20, ("gemm", "gemm"): 5}
     assert overlaps(work, tables.steps(("decode", 0, 42))).iloc[0]["overlap_ns"] == 2, "only inside the steps"
+
+
+def test_self_times_leave_out_what_is_inside_and_keep_threads_apart() -> None:
+    ops = tables.kernels(
+        {"kind": "cpu_op", "stream": 9, "category": "attention", "start": 10, "dur": 50},
+        {"kind": "cpu_op", "stream": 9, "category": "kv_cache", "start": 15, "dur": 10},
+        {"kind": "cpu_op", "stream": 9, "category": "memory", "start": 15, "dur": 4},
+        {"kind": "cpu_op", "stream": 8, "category": "gemm", "start": 0, "dur": 100},
+    )
+    own = self_times(ops)
+    assert dict(zip(own["category"].astype(str), own["dur_ns"], strict=True)) == {
+        "attention": 40, "kv_cache": 6, "memory": 4, "gemm": 100,
+    }  # fmt: skip
+    assert int(ops["dur_ns"].sum()) == 164, "the argument is as it was"
 
 
 def test_cpu_operators_count_their_self_time() -> None:

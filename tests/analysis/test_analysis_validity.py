@@ -97,6 +97,14 @@ def test_offered_rate() -> None:
     assert named(facts(requests=None), "offered_rate").status == "not_applicable"
 
 
+def test_few_requests_sent_on_time_are_no_slow_client() -> None:
+    """Ten arrivals planned over 10/0.8 s, the first at once: nine gaps in 12.3 s read as 0.73 a second."""
+    ten = requests(count=10, every_ms=12_300 // 9)
+    assert named(facts(ten, rate=0.8, concurrency=None), "offered_rate").status == "pass"
+    late = requests(count=10, every_ms=14_000 // 9)
+    assert named(facts(late, rate=0.8, concurrency=None), "offered_rate").status == "warn"
+
+
 def test_concurrency() -> None:
     assert in_flight(requests()) == 3
     assert in_flight(requests(every_ms=250)) == 1, "one that ends as the next arrives frees its place"
