@@ -218,11 +218,12 @@ def points_title(groups: Mapping[tuple[str, str], Floats], name: str, unit: str)
 
 
 def throughput_title(points: pd.DataFrame, latency: str, throughput: str) -> str:
-    """Which run reaches the highest throughput, and at what latency."""
-    best = points.loc[points[throughput].astype(float).idxmax()]
+    """Which run reaches the highest throughput (median of its repeats), and at what latency."""
+    medians = points.groupby(["run", "load"], sort=False)[[throughput, latency]].median().astype(float)
+    (run, load), best = medians[throughput].idxmax(), medians.loc[medians[throughput].idxmax()]
     (y_name, y_unit), (_, x_unit) = metric_words(latency), metric_words(throughput)
     x, y = float(best[throughput]), float(best[latency])
-    whose = f"{best['run']} at {best['load']}" if points["run"].nunique() > 1 else f"load {best['load']}"
+    whose = f"{run} at {load}" if points["run"].nunique() > 1 else f"load {load}"
     return f"Highest throughput: {x:,.{_digits(x)}f} {x_unit} ({whose}), with {y_name} {y:,.{_digits(y)}f} {y_unit}"
 
 
@@ -360,7 +361,7 @@ def _place_label(ax: Axes, text: str, point: tuple[float, float], blocked: list[
             annotation_clip=False,
         )  # fmt: skip
         box = artist.get_window_extent()
-        if not any(box.overlaps(other) for other in blocked):
+        if not any(box.overlaps(other) for other in blocked) and box.y0 >= ax.get_window_extent().y0:
             taken.append(box)
             return
         artist.remove()

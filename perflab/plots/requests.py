@@ -38,7 +38,8 @@ def plot_requests(requests: pd.DataFrame, *, of: str = "", ax: Axes | None = Non
 def plot_load_over_time(requests: pd.DataFrame, chunks: pd.DataFrame, *, of: str = "") -> Figure:
     """Requests over time, and below it requests in flight and output tokens per second on the same axis.
 
-    Needs tables `requests` and `chunks` of one point. A chunk of unknown token count counts as one token.
+    Needs tables `requests` and `chunks` of one point. A chunk is not a token: where a chunk's tokens are not known,
+    the request's output tokens are spread evenly over its chunks, and left out where those are not known either.
     """
     known = requests.dropna(subset=["arrival_ns"]).sort_values("arrival_ns", kind="stable")
     if known.empty or chunks.empty:
@@ -49,11 +50,14 @@ def plot_load_over_time(requests: pd.DataFrame, chunks: pd.DataFrame, *, of: str
     _draw_requests(panels[0], known)
     origin = int(known["arrival_ns"].min())
     _draw_in_flight(panels[1], known, origin)
-    _draw_tokens(panels[2], chunks, origin)
+    _draw_tokens(panels[2], requests, chunks, origin)
     for ax in panels[:2]:
         ax.tick_params(axis="x", length=0)
     panels[2].set_xlabel("time since the first request (s)")
-    style.head_figure(figure, requests_title(known), style.about(of, _about(known, len(requests))))
+    told = _about(known, len(requests))
+    if chunks["token_count"].isna().any():
+        told += "; a request's tokens are spread evenly over its chunks"
+    style.head_figure(figure, requests_title(known), style.about(of, told))
     return figure
 
 
@@ -107,14 +111,26 @@ def _draw_in_flight(ax: Axes, known: pd.DataFrame, origin: int) -> None:
     _quiet(ax, f"in flight\n(at most {int(events.max())})", float(events.max()))
 
 
-def _draw_tokens(ax: Axes, chunks: pd.DataFrame, origin: int) -> None:
+def tokens_of_chunks(requests: pd.DataFrame, chunks: pd.DataFrame) -> pd.Series[float]:
+    """Tokens of each chunk: as recorded, else an even share of its request's output tokens, else NaN."""
+    outputs = requests.set_index("request_id")["output_tokens"].astype("Float64")
+    of_request = chunks["request_id"].map(outputs).astype("Float64")
+    count = chunks.groupby("request_id")["chunk_index"].transform("size")
+    return chunks["token_count"].astype("Float64").fillna(of_request / count).astype(float)
+
+
+def _draw_tokens(ax: Axes, requests: pd.DataFrame, chunks: pd.DataFrame, origin: int) -> None:
+    tokens = tokens_of_chunks(requests, chunks)
+    if tokens.isna().all():
+        _quiet(ax, "output tokens/s\n(not measured)", 0.0)
+        return
     at = (chunks["arrival_ns"].to_numpy() - origin) / units.NS_PER_S
-    tokens = chunks["token_count"].fillna(1).to_numpy(float)
-    total, edges = np.histogram(at, bins=_BINS, range=(0, float(at.max()) or 1.0), weights=tokens)
+    end = float(at.max()) or 1.0
+    total, edges = np.histogram(at, bins=_BINS, range=(0, end), weights=tokens.fillna(0.0).to_numpy())
     rate = total / np.diff(edges)
     ax.stairs(rate, edges, color=_STREAM, fill=True, alpha=style.FADE)
     ax.stairs(rate, edges, color=_STREAM, linewidth=1.2)
-    _quiet(ax, f"output tokens/s\n(mean {tokens.sum() / (at.max() or 1):,.0f})", float(rate.max()))
+    _quiet(ax, f"output tokens/s\n(mean {tokens.sum() / end:,.0f})", float(rate.max()))
 
 
 def _quiet(ax: Axes, label: str, top: float) -> None:

@@ -9,7 +9,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from perflab import units
 from perflab.plots import style
@@ -19,7 +19,9 @@ _UNITS: tuple[tuple[str, str, float], ...] = (
     ("_mhz", "MHz", 1.0), ("_watts", "W", 1.0), ("_w", "W", 1.0), ("_celsius", "°C", 1.0), ("_c", "°C", 1.0),
     ("_seconds", "s", 1.0),
 )  # fmt: skip
-_MOST = 6
+_MOST = 8
+_GAP = 5.0
+"""A pause this many times the usual interval breaks the line: nothing was sampled in it."""
 
 
 def metric_label(metric: str) -> tuple[str, str, float]:
@@ -50,20 +52,35 @@ def plot_samples(samples: pd.DataFrame, *, metric: str, origin_ns: int | None = 
 
 
 @style.styled
-def plot_telemetry(samples: pd.DataFrame, *, metrics: Mapping[str, str] | None = None) -> Figure:
+def plot_telemetry(
+    samples: pd.DataFrame,
+    *,
+    metrics: Mapping[str, str] | None = None,
+    spans: pd.DataFrame | None = None,
+    title: str = "",
+    of: str = "",
+) -> Figure:
     """Several metrics on one time axis, a panel each.
 
-    Needs table `samples`. `metrics` maps a metric to the words beside its panel (default: those there are, at most
-    six, under their own names).
+    Parameters
+    ----------
+    samples
+        `samples`.
+    metrics
+        Metric -> words beside its panel, in order (default: those there are, under their own names); at most eight.
+    spans
+        `load`, `start_ns`, `end_ns`: what was measured when, shaded, and named where there is room.
+    title
+        The finding; the range of the first metric unless given.
     """
-    there = list(dict.fromkeys(samples["metric"]))
-    names = [m for m in (metrics or dict.fromkeys(there)) if m in set(there)][:_MOST]
+    there = set(samples["metric"])
+    names = [m for m in (metrics or dict.fromkeys(samples["metric"])) if m in there][:_MOST]
     if not names:
         figure, ax = plt.subplots(layout="constrained")
         style.nothing(ax, "No telemetry was recorded", "There is nothing to draw.", whole=True)
         return figure
     figure, panels = plt.subplots(
-        len(names), 1, sharex=True, squeeze=False, figsize=(style.WIDTH, 0.95 * len(names) + 0.35), layout="constrained"
+        len(names), 1, sharex=True, squeeze=False, figsize=(style.WIDTH, 0.82 * len(names) + 0.35), layout="constrained"
     )
     chosen = samples[samples["metric"].isin(names)]
     origin = int(chosen["t_ns"].min())
@@ -76,9 +93,37 @@ def plot_telemetry(samples: pd.DataFrame, *, metrics: Mapping[str, str] | None =
         ax.tick_params(axis="x", length=0)
     panels[-1, 0].set_xlabel("time since the first sample (s)")
     seconds = (int(chosen["t_ns"].max()) - origin) / units.NS_PER_S
-    first = samples_title(chosen[chosen["metric"] == names[0]], names[0])
-    style.head_figure(figure, first, f"{len(chosen):,} samples over {seconds:,.0f} s")
+    style.head_figure(
+        figure,
+        title or samples_title(chosen[chosen["metric"] == names[0]], names[0]),
+        style.about(
+            of, f"{len(chosen):,} samples over {seconds:,.0f} s" + ("; shaded: measured" if spans is not None else "")
+        ),
+    )
+    if spans is not None:
+        _shade(list(panels[:, 0]), spans, origin)
     return figure
+
+
+def _shade(panels: list[Axes], spans: pd.DataFrame, origin: int) -> None:
+    """Bands behind the lines while something was measured; neighbours of the same load share a label."""
+    limits = panels[0].get_xlim()
+    times = [
+        (str(row.load), (row.start_ns - origin) / units.NS_PER_S, (row.end_ns - origin) / units.NS_PER_S)
+        for row in spans.itertuples()
+    ]
+    for ax in panels:
+        for _, start, end in times:
+            ax.axvspan(start, end, color=style.GRID, linewidth=0, zorder=0)
+    panels[0].set_xlim(limits)
+    style.settle(panels[0])
+    for load, start, end in times:
+        artist = panels[0].annotate(
+            load, ((start + end) / 2, 1), xycoords=("data", "axes fraction"), xytext=(0, 2), textcoords="offset points",
+            ha="center", va="bottom", fontsize=8, color=style.MUTED, annotation_clip=True,
+        )  # fmt: skip
+        if not style.fits(artist, panels[0], end - start, padding=0):
+            artist.remove()
 
 
 def samples_title(samples: pd.DataFrame, metric: str) -> str:
@@ -96,7 +141,7 @@ def _lines(ax: Axes, chosen: pd.DataFrame, metric: str, origin: int) -> None:
     groups = list(chosen.groupby("labels", sort=True))
     ends = []
     for (labels, part), colour in zip(groups, style.series(len(groups)), strict=True):
-        ordered = part.sort_values("t_ns")
+        ordered = _with_breaks(part.sort_values("t_ns"))
         seconds, values = (ordered["t_ns"] - origin) / units.NS_PER_S, ordered["value"] * factor
         ax.plot(seconds, values, color=colour, linewidth=1.5, marker="." if len(part) < 3 else "")
         ends.append((float(values.iloc[-1]), str(labels), colour))
@@ -105,10 +150,21 @@ def _lines(ax: Axes, chosen: pd.DataFrame, metric: str, origin: int) -> None:
     ax.margins(x=0.01)
     ax.tick_params(axis="y", length=0)
     ax.yaxis.set_major_locator(MaxNLocator(3))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:,g}"))
     style.bare(ax, "left")
     style.grid(ax, "y")
     if len(ends) > 1:
         _name_lines(ax, sorted(ends))
+
+
+def _with_breaks(ordered: pd.DataFrame) -> pd.DataFrame:
+    """A row without value in the middle of each long pause."""
+    steps = ordered["t_ns"].diff()
+    pauses = ordered[steps > _GAP * steps.median()] if len(ordered) > 2 else ordered.head(0)
+    empty = pauses.assign(t_ns=pauses["t_ns"] - steps[pauses.index] // 2, value=float("nan")).astype({"t_ns": "int64"})
+    return (
+        pd.concat([ordered, empty], ignore_index=True).sort_values("t_ns", ignore_index=True) if len(empty) else ordered
+    )
 
 
 def _name_lines(ax: Axes, ends: list[tuple[float, str, str]]) -> None:

@@ -32,7 +32,7 @@ def report(
     out
         The HTML file. The executed notebooks are kept beside it, in `<name>.notebooks/`.
     title, show_code
-        See `render`.
+        See `render`; the title is that of the run, or tells how many there are.
     notebooks
         Notebooks with a parameter `runs`; by default those of perflab for which the runs hold something: latency
         where there are measured points, breakdown where there are traces.
@@ -51,7 +51,8 @@ def report(
     executed = [
         execute(notebook, {"runs": [run.path.resolve() for run in of]}, kept / notebook.name) for notebook, of in chosen
     ]
-    return render(executed, target, title=title, show_code=show_code)
+    told = runs[0].manifest.title if len(runs) == 1 else say("report.page.title", n=len(runs))
+    return render(executed, target, title=title or told, show_code=show_code)
 
 
 def _fitting(runs: list[Run]) -> list[tuple[Path, list[Run]]]:

@@ -7,13 +7,13 @@ Runs are called by the name of their directory, which is short; their titles sta
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from perflab import places
+from perflab import places, units
 from perflab.analysis.checks import Check
 from perflab.analysis.finding import Finding
 from perflab.analysis.latency import latency_values
@@ -26,6 +26,8 @@ from perflab.runs import Run, is_run, open_run
 from perflab.schema import GROUPS, PHASES
 from perflab.tasks.breakdown import BreakdownReport, RankBreakdown
 from perflab.tasks.latency import LatencyReport, MeasuredPoint
+from perflab.tasks.observed import observed
+from perflab.tasks.observed import spans as measured_spans
 
 Pieces = list[dict[str, Any]]
 
@@ -145,25 +147,37 @@ def _device(rank: RankBreakdown) -> str:
 
 def points_table(report: LatencyReport) -> pd.DataFrame:
     """A row a measured point, by run, workload and load: the latencies and rates a reader looks at first."""
-    points = named_points(report).sort_values(["rate", "concurrency", "repeat"], na_position="first", kind="stable")
-    points["run"] = pd.Categorical(points["run"], list(dict.fromkeys(named_points(report)["run"])))
-    points = points.sort_values(["run", "lengths"], kind="stable").astype({"run": str})
+    points = named_points(report)
     points["load"] = points["lengths"] + " " + points["load"]
-    shown = [name for name in _POINT_COLUMNS if name not in _ONLY_IF_ANY or (points[name].fillna(0) > 0).any()]
-    return points[shown].rename(columns=_POINT_COLUMNS).reset_index(drop=True)
+    points["repeat"] = points["repeat"] + 1
+    shown = [name for name in _POINT_COLUMNS if name not in _ONLY_IF_ANY or points[name].nunique() > 1]
+    return points[shown].rename(columns=_POINT_COLUMNS)
 
 
 def named_points(report: LatencyReport) -> pd.DataFrame:
-    """`LatencyReport.points` with `run` the directory's name and `lengths`, the workload: `chat 512/128`."""
-    points = report.points
-    lengths = [_lengths(measured) for measured in report.runs]
-    return points.assign(run=[run_name(m.source) for m in report.runs], lengths=lengths)
+    """`LatencyReport.points` with `run` the directory's name and `lengths`, the workload: `chat 512/128`.
+
+    Runs and workloads come in the order given, loads by how many requests they put on the server.
+    """
+    points = report.points.assign(
+        run=[run_name(measured.source) for measured in report.runs], lengths=[_lengths(m) for m in report.runs]
+    )
+    points["place"] = range(len(points))
+    points["group"] = points.groupby(["run", "lengths"])["place"].transform("min")
+    points["run_place"] = points.groupby("run")["place"].transform("min")
+    order = ["run_place", "group", "rate", "concurrency", "repeat"]
+    return points.sort_values(order, na_position="first", kind="stable", ignore_index=True).drop(
+        columns=["place", "group", "run_place"]
+    )
 
 
 def validity_checks(report: LatencyReport) -> list[Check]:
-    """The checks of all points, each with the run and point it is about as its source."""
+    """The checks of all points, each with its point as its source (and its run, where there are several)."""
+    several = len({measured.run for measured in report.runs}) > 1
     return [
-        dataclasses.replace(check, source=f"{run_name(measured.source)}, {measured.point.id}")
+        dataclasses.replace(
+            check, source=f"{run_name(measured.source)}, {measured.point.id}" if several else measured.point.id
+        )
         for measured in report.runs
         for check in measured.validity
     ]
@@ -203,7 +217,10 @@ def latency_pieces(report: LatencyReport) -> Pieces:
     each with a curve a workload and load.
     """
     values = _values(report)
-    colours = _colours(named_points(report)["run"]) | _colours(sorted(set(values["load"])))
+    points = named_points(report)
+    loads = list(dict.fromkeys(points["lengths"] + " " + points["load"]))
+    values = values.sort_values("load", key=lambda column: column.map(loads.index), kind="stable")
+    colours = _colours(points["run"]) | _colours(loads)
     shared = values.groupby("load")["run"].transform("nunique") > 1
     compared = set(values.loc[shared, "run"])
     alone = values[~values["run"].isin(compared)]
@@ -256,6 +273,46 @@ def _lengths(measured: MeasuredPoint) -> str:
     point = measured.point
     lengths = f"{point.input_len}/{point.output_len}" if point.input_len and point.output_len else ""
     return " ".join(part for part in (point.workload if point.workload != "imported" else "", lengths) if part)
+
+
+_OBSERVED = {
+    "vllm:num_requests_running": "requests running", "vllm:num_requests_waiting": "requests waiting",
+    "vllm:kv_cache_usage_perc": "KV cache in use", "gpu_power_watts": "GPU power",
+    "gpu_utilization_percent": "GPU not idle", "gpu_sm_clock_mhz": "SM clock",
+    "engine_cpu_percent": "engine's CPU", "client_cpu_percent": "client's CPU",
+}  # fmt: skip
+
+
+def telemetry_pieces(runs: Sequence[Run]) -> Pieces:
+    """For `plot_telemetry`: what gauges and telemetry say of each run that was sampled, while it was measured."""
+    found: Pieces = []
+    for run in runs:
+        samples, spans = observed(run), measured_spans(run)
+        if samples.empty or spans.empty:
+            continue
+        margin = 2 * units.NS_PER_S
+        during = samples["t_ns"].between(spans["start_ns"].min() - margin, spans["end_ns"].max() + margin)
+        if during.any():
+            found.append({
+                "samples": samples[during], "spans": spans, "metrics": _OBSERVED, "of": run.path.name,
+                "title": _observed_title(samples[during]),
+            })  # fmt: skip
+    return found
+
+
+def _observed_title(samples: pd.DataFrame) -> str:
+    """The most that ran, waited and was in use at once; empty where gauges were not scraped."""
+    most = samples.groupby("metric")["value"].max()
+    told = [
+        text.format(most[metric] * factor)
+        for metric, text, factor in (
+            ("vllm:num_requests_running", "{:,.0f} requests running", 1),
+            ("vllm:num_requests_waiting", "{:,.0f} waiting", 1),
+            ("vllm:kv_cache_usage_perc", "{:.1f} % of the KV cache in use", 100),
+        )
+        if metric in most.index
+    ]
+    return f"At most {style.join(told)} at a time" if told else ""
 
 
 # Memory, runs, experiments

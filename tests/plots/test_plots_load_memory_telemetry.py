@@ -4,7 +4,7 @@ import pytest
 from perflab import schema, units
 from perflab.plots import style
 from perflab.plots.memory import plot_memory
-from perflab.plots.requests import plot_load_over_time, plot_requests
+from perflab.plots.requests import plot_load_over_time, plot_requests, tokens_of_chunks
 from perflab.plots.telemetry import metric_label, plot_samples, plot_telemetry
 
 S = units.NS_PER_S
@@ -43,8 +43,20 @@ def test_load_over_time_counts_requests_in_flight_and_tokens() -> None:
     assert "at most 3" in flight.get_ylabel()
     assert "mean 1" in tokens.get_ylabel()
     area = sum(p.get_data().values.sum() * 4 / 60 for p in tokens.patches[:1])
-    assert area == pytest.approx(4.0)
+    assert area == pytest.approx(4.5)
     assert any(t.get_text().startswith("run a: ") for t in figure.texts)
+
+
+def test_a_chunk_is_not_a_token() -> None:
+    """Ten tokens came in two chunks: five each, unless the result tells better."""
+    one = REQUESTS.head(1).assign(output_tokens=pd.array([10], "Int64"))
+    two = CHUNKS[CHUNKS["request_id"] == 0]
+    assert tokens_of_chunks(one, two.assign(token_count=pd.array([None, None], "Int64"))).tolist() == [5.0, 5.0]
+    assert tokens_of_chunks(one, two.assign(token_count=pd.array([1, 9], "Int64"))).tolist() == [1.0, 9.0]
+    unknown = one.assign(output_tokens=pd.array([None], "Int64"))
+    assert tokens_of_chunks(unknown, two).tolist() == [pytest.approx(float("nan"), nan_ok=True), 2.0]
+    nothing = plot_load_over_time(unknown, two.assign(token_count=pd.array([None, None], "Int64")))
+    assert "not measured" in nothing.axes[2].get_ylabel()
 
 
 def test_without_arrival_times_that_is_said() -> None:
@@ -103,6 +115,18 @@ def test_telemetry_has_a_panel_a_metric_on_one_time_axis() -> None:
     assert [ax.get_ylabel() for ax in figure.axes] == ["GPU memory\n(GiB)", "num requests running"]
     assert list(figure.axes[0].lines[0].get_ydata()) == [1.0, 2.0]
     assert style.title_of(plot_telemetry(both.head(0))) == "No telemetry was recorded"
+
+
+def test_a_pause_breaks_the_line_and_what_was_measured_is_shaded() -> None:
+    times = [0, 1, 2, 30, 31]
+    gappy = pd.DataFrame({"t_ns": [t * S for t in times], "metric": "m_percent", "labels": "", "value": [5.0] * 5})
+    spans = pd.DataFrame({"load": ["c1"], "start_ns": [0], "end_ns": [20 * S]})
+    figure = plot_telemetry(gappy, spans=spans, title="Finding", of="run a")
+    assert [v != v for v in figure.axes[0].lines[0].get_ydata()] == [False, False, False, True, False, False]
+    assert [t.get_text() for t in figure.axes[0].texts] == ["c1"]
+    assert len(figure.axes[0].patches) == 1
+    assert style.title_of(figure) == "Finding"
+    assert any(t.get_text() == "run a: 5 samples over 31 s; shaded: measured" for t in figure.texts)
 
 
 @pytest.mark.parametrize(("metric", "unit"), [("gpu_clock_mhz", "MHz"), ("sm_percent", "%"), ("preemptions", "")])

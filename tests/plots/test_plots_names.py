@@ -6,8 +6,9 @@ from perflab.plots.names import elide, short_kernel_name, short_kernel_names
 
 FLASH = (
     "void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<"
-    "flash::CollectiveMainloopFwdSm90<2, cute::tuple<cute::C<1>, cute::C<1>, cute::C<1> >, cute::tuple<cute::C<{m}>, cute::C<128>, cute::C<128> >, 128, "
-    "cutlass::bfloat16_t, float, cutlass::arch::Sm90, true> > > >(flash::FlashAttnFwdSm90<int>::Params)"
+    "flash::CollectiveMainloopFwdSm90<2, cute::tuple<cute::C<1>, cute::C<1>, cute::C<1> >, "
+    "cute::tuple<cute::C<{m}>, cute::C<128>, cute::C<128> >, 128, cutlass::bfloat16_t, float, "
+    "cutlass::arch::Sm90, true> > > >(flash::FlashAttnFwdSm90<int>::Params)"
 )
 MACHETE = (
     "void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<cute::tuple<int, int, int, int>, "
@@ -35,7 +36,7 @@ MACHETE = (
             "vllm::fused_add_rms_norm_kernel",
         ),
         (
-            "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<int>, std::array<char*, 1> >(int)",
+            "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<int>, T> >(int)",
             "at::vectorized_elementwise (FillFunctor)",
         ),
         (
