@@ -224,7 +224,7 @@ def _written_under(
     """The result written first after the traces end, if its benchmark ran while they were recorded.
 
     vLLM's client writes `date`, the local time in whole seconds, after the profiler was stopped. The clocks of client
-    and server are taken as one, and local time as UTC; where that is wrong nothing matches and the result stays a point.
+    and server are taken as one, and local time as UTC; where that is wrong nothing matches: it stays a point.
     """
     start = min(_window(trace)[0] for _, trace in members)
     end = max(_window(trace)[1] for _, trace in members)
