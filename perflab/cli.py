@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from perflab import __version__
-from perflab.errors import PerflabError
+from perflab.errors import CaptureError, PerflabError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -49,6 +49,17 @@ def _parser() -> argparse.ArgumentParser:
     imp.add_argument("--note", action="append", default=[], help="a remark a reader needs; may be repeated")
     imp.add_argument("--pack", action="store_true", help="store text files and traces xz-compressed")
     imp.set_defaults(command=_import)
+
+    doctor = commands.add_parser("doctor", help="what this machine can do, and how to get the rest")
+    doctor.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    doctor.add_argument(
+        "--require",
+        action="append",
+        default=[],
+        choices=("run", "profile", "gpu"),
+        help="exit with status 2 where this is not possible; may be repeated",
+    )
+    doctor.set_defaults(command=_doctor)
 
     for name, help_text, command in (
         ("breakdown", "where the GPU time goes, per rank, phase and category", _breakdown),
@@ -95,6 +106,17 @@ def _import(args: argparse.Namespace) -> int:
 
     run = import_files(args.paths, args.out, title=args.title, notes=args.note, pack=args.pack)
     print(terminal.run_outcome(run))
+    return 0
+
+
+def _doctor(args: argparse.Namespace) -> int:
+    from perflab import terminal
+    from perflab.tasks.doctor import doctor, lacking
+
+    result = doctor()
+    print(_json(result.to_json()) if args.json else terminal.doctor(result))
+    if (why := lacking(result, args.require)) is not None:
+        raise CaptureError(why)
     return 0
 
 

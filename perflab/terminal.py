@@ -17,9 +17,11 @@ from perflab.runs import Run
 from perflab.schema import CATEGORIES, GROUPS, PHASES
 from perflab.tasks.breakdown import BreakdownReport, RankBreakdown
 from perflab.tasks.capture_records import Progress
+from perflab.tasks.doctor import DoctorReport, Item
 from perflab.tasks.latency import LatencyReport
 from perflab.tasks.provenance import provenance
 
+_ITEM_MARKS = {"ok": "ok  ", "info": "-   ", "warn": "WARN", "missing": "NO  "}
 _MARKS = {"pass": "ok  ", "warn": "WARN", "fail": "FAIL", "not_applicable": "-   "}
 
 
@@ -91,6 +93,21 @@ def run_outcome(run: Run) -> str:
     )
     notes = [f"  note: {note}" for note in facts.notes]
     return "\n".join([f"{ended} ({done})", *notes, f"next: perflab report {run.path} -o report.html"])
+
+
+def doctor(report: DoctorReport) -> str:
+    """What is possible here, then everything looked at, with the command that brings what is missing."""
+    can = [f"  {'yes' if there else 'no ':3}  {ability}" for ability, there in report.can.items()]
+    blocks = ["Possible on this machine", *can, ""]
+    for item in report.items:
+        blocks += _item(item)
+    return "\n".join(blocks)
+
+
+def _item(item: Item) -> list[str]:
+    lines = [f"{_ITEM_MARKS[item.status]}  {item.check.replace('_', ' ')}: {item.detail}"]
+    lines += [f"      {item.without}"] if item.without else []
+    return lines + [f"      {tool:6}  {command}" for tool, command in item.commands.items()]
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:

@@ -1,0 +1,18 @@
+"""Commands that bring what is missing, from `installs.toml`, where each has its source."""
+
+from __future__ import annotations
+
+import tomllib
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+
+def commands(name: str, **fields: str) -> dict[str, str]:
+    """The commands for one thing by the tool that runs them (`pip`, `apt`, `conda`, `docker`, `shell`)."""
+    return {tool: text.format(**fields) for tool, text in _table()[name].items() if tool != "source"}
+
+
+@lru_cache(maxsize=1)
+def _table() -> dict[str, dict[str, Any]]:
+    return tomllib.loads(files(__package__).joinpath("installs.toml").read_text(encoding="utf-8"))
