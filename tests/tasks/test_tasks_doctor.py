@@ -23,7 +23,8 @@ LAPTOP = Machine(
     python_version="3.12.3", python="python", architecture="x86_64", hardware=HOST,
     cpu_flags=frozenset(("avx2", "avx512f", "avx512_bf16")), memory_available=32 * GB, nvml_problem="no library",
     chromium="/usr/bin/chromium", loopback_port=4242, runs=ROOM, cache=ROOM,
-    shm=Space("/dev/shm", 8 * GB, 8 * GB, True), open_files=65535, model_cache=ModelCache("/hub", 3, True), has_hf_token=True,
+    shm=Space("/dev/shm", 8 * GB, 8 * GB, True), open_files=65535,
+    model_cache=ModelCache("/hub", 3, True), has_hf_token=True,
 )  # fmt: skip
 SERVER = dataclasses.replace(
     LAPTOP, hardware=GPUS, nvml_problem=None, nvidia_smi=Program("/bin/nvidia-smi", "580"),
