@@ -25,7 +25,7 @@ from perflab.plots.timeline import span_of_step
 from perflab.runs import Run, is_run, open_run
 from perflab.schema import GROUPS, PHASES
 from perflab.tasks.breakdown import BreakdownReport, RankBreakdown
-from perflab.tasks.latency import LatencyReport, MeasuredPoint
+from perflab.tasks.latency import LatencyReport
 from perflab.tasks.observed import observed
 from perflab.tasks.observed import spans as measured_spans
 
@@ -155,12 +155,12 @@ def points_table(report: LatencyReport) -> pd.DataFrame:
 
 
 def named_points(report: LatencyReport) -> pd.DataFrame:
-    """`LatencyReport.points` with `run` the directory's name and `lengths`, the workload: `chat 512/128`.
+    """`LatencyReport.points` with `run` the directory's name and `lengths`, what was sent: `512/128`.
 
     Runs and workloads come in the order given, loads by how many requests they put on the server.
     """
     points = report.points.assign(
-        run=[run_name(measured.source) for measured in report.runs], lengths=[_lengths(m) for m in report.runs]
+        run=[run_name(measured.source) for measured in report.runs], lengths=_workloads(report)
     )
     points["place"] = range(len(points))
     points["group"] = points.groupby(["run", "lengths"])["place"].transform("min")
@@ -233,22 +233,13 @@ def latency_pieces(report: LatencyReport) -> Pieces:
 
 def request_pieces(report: LatencyReport) -> Pieces:
     """For `plot_load_over_time`: of each run the detailed point with most requests."""
-    best: dict[str, MeasuredPoint] = {}
-    for measured in report.runs:
-        name = run_name(measured.source)
-        if measured.requests is None or measured.chunks is None:
-            continue
-        held = best.get(name)
-        if held is None or held.requests is None or len(measured.requests) > len(held.requests):
-            best[name] = measured
-    return [
-        {
-            "requests": point.requests,
-            "chunks": point.chunks,
-            "of": f"{name}, {_lengths(point)} {point.point.load.label}",
-        }
-        for name, point in best.items()
-    ]
+    best: dict[str, tuple[int, dict[str, Any]]] = {}
+    for measured, workload in zip(report.runs, _workloads(report), strict=True):
+        name, requests, chunks = run_name(measured.source), measured.requests, measured.chunks
+        if requests is not None and chunks is not None and len(requests) > best.get(name, (0, {}))[0]:
+            of = f"{name}, {workload} {measured.point.load.label}"
+            best[name] = (len(requests), {"requests": requests, "chunks": chunks, "of": of})
+    return [piece for _, piece in best.values()]
 
 
 def _colours(names: Iterable[str]) -> dict[str, str]:
@@ -260,19 +251,41 @@ def _colours(names: Iterable[str]) -> dict[str, str]:
 def _values(report: LatencyReport) -> pd.DataFrame:
     tables = [
         latency_values(measured.requests, measured.chunks).assign(
-            run=run_name(measured.source), load=f"{_lengths(measured)} {measured.point.load.label}"
+            run=run_name(measured.source), load=f"{workload} {measured.point.load.label}"
         )
-        for measured in report.runs
+        for measured, workload in zip(report.runs, _workloads(report), strict=True)
         if measured.requests is not None
     ]
     columns = ["metric", "value_ms", "run", "load"]
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame({name: [] for name in columns})
 
 
-def _lengths(measured: MeasuredPoint) -> str:
-    point = measured.point
-    lengths = f"{point.input_len}/{point.output_len}" if point.input_len and point.output_len else ""
-    return " ".join(part for part in (point.workload if point.workload != "imported" else "", lengths) if part)
+def _workloads(report: LatencyReport) -> list[str]:
+    """What each point sent, short: `512/128` tokens in and out, with the kind of data unless it is random.
+
+    The workload's name stands before it where workloads of one run would otherwise look the same.
+    """
+    points = [measured.point for measured in report.runs]
+    short = [
+        " ".join(
+            part
+            for part in (
+                f"{p.input_len}/{p.output_len}" if p.input_len and p.output_len else p.workload,
+                "" if p.data in ("random", "unknown") else p.data,
+            )
+            if part
+        )
+        for p in points
+    ]
+    keys = [(m.run, label, p.load.label) for m, label, p in zip(report.runs, short, points, strict=True)]
+    names: dict[tuple[str, str, str], set[str]] = {}
+    for key, p in zip(keys, points, strict=True):
+        names.setdefault(key, set()).add(p.workload)
+    alike = {(run, label) for (run, label, _), workloads in names.items() if len(workloads) > 1}
+    return [
+        f"{p.workload} {label}" if key[:2] in alike and p.workload not in label else label
+        for key, label, p in zip(keys, short, points, strict=True)
+    ]
 
 
 _OBSERVED = {
