@@ -163,7 +163,8 @@ def _inside_replays(gaps: Intervals, ordered: pd.DataFrame) -> np.ndarray[Any, n
     spans = spans.sort_values("start")
     reach = np.maximum.accumulate(spans["end"].to_numpy(np.int64))
     before = np.searchsorted(spans["start"].to_numpy(np.int64), gaps[0], side="right") - 1
-    return (before >= 0) & (reach[np.maximum(before, 0)] >= gaps[1])
+    inside: np.ndarray[Any, np.dtype[np.bool_]] = (before >= 0) & (reach[np.maximum(before, 0)] >= gaps[1])
+    return inside
 
 
 def _pieces(rank: int, gaps: Intervals, steps: pd.DataFrame, causes: Ints, names: list[str | None]) -> pd.DataFrame:
