@@ -91,7 +91,10 @@ def plot_latency_distributions(
         style.nothing(ax, "No latency was measured for single requests", "The results hold summaries only.", whole=True)
         return figure
     rows, columns = -(-len(by_metric) // 2), min(len(by_metric), 2)
-    figure, panels = plt.subplots(rows, columns, squeeze=False, figsize=(style.WIDTH, 2.9 * rows), layout="constrained")
+    tall = 2.35 + 0.175 * max(len(groups) for groups in by_metric.values())
+    figure, panels = plt.subplots(
+        rows, columns, squeeze=False, figsize=(style.WIDTH, tall * rows), layout="constrained"
+    )
     names = list(dict.fromkeys(itertools.chain.from_iterable(by_metric.values())))
     colours = colours or dict(zip(names, style.series(len(names)), strict=True))
     for ax, (metric, groups) in zip(panels.flat, by_metric.items(), strict=False):

@@ -75,7 +75,10 @@ COMPONENT_COLOURS = MappingProxyType({
 })  # fmt: skip
 """Components of device memory, in the colour of the category that uses them."""
 
-SERIES = ("#0072b2", "#d55e00", "#009e73", "#7b61a8", "#e69f00", "#56b4e9", "#9a6a3a", OTHER)
+SERIES = (
+    "#0072b2", "#d55e00", "#009e73", "#7b61a8", "#e69f00", "#56b4e9", "#9a6a3a", OTHER,
+    "#cc79a7", "#1f5f66", "#a3b51c", "#b3576b",
+)  # fmt: skip
 """Runs and loads, in the order in which they come; never beside categories in one figure."""
 
 WORDS = MappingProxyType({
@@ -315,7 +318,7 @@ def bare(ax: Axes, *sides: str) -> None:
 
 
 def series(count: int) -> list[str]:
-    """As many colours for runs or loads; they repeat after eight."""
+    """As many colours for runs or loads; they repeat after twelve."""
     return [SERIES[i % len(SERIES)] for i in range(count)]
 
 

@@ -23,7 +23,8 @@ def svg_of(figure: Figure) -> str:
     """The figure as an SVG document without date, the same for the same figure; text as outlines."""
     buffer = io.StringIO()
     with mpl.rc_context({**style.rc(), "svg.hashsalt": "perflab"}):
-        figure.savefig(buffer, format="svg", dpi=200, metadata={"Date": None, "Creator": None}, transparent=True)
+        # On paper, not transparent: JupyterLab's dark theme lays nothing light under an SVG.
+        figure.savefig(buffer, format="svg", dpi=200, metadata={"Date": None, "Creator": None})
     return buffer.getvalue()
 
 
