@@ -18,7 +18,7 @@ from perflab.schema import CATEGORIES, GROUPS, PHASES
 from perflab.tasks.breakdown import BreakdownReport, RankBreakdown
 from perflab.tasks.capture_records import Progress
 from perflab.tasks.doctor import DoctorReport, Item
-from perflab.tasks.latency import LatencyReport
+from perflab.tasks.latency import LatencyReport, OfflinePoint
 from perflab.tasks.provenance import provenance
 
 _ITEM_MARKS = {"ok": "ok  ", "info": "-   ", "warn": "WARN", "missing": "NO  "}
@@ -56,12 +56,35 @@ def latency(report: LatencyReport) -> str:
         for check in measured.validity
         if check.status in ("warn", "fail")
     ]
-    blocks = ["Latencies in milliseconds; - is not measured.\n" + _table(head, rows, left=2)]
+    blocks = ["Latencies in milliseconds; - is not measured.\n" + _table(head, rows, left=2)] if rows else []
+    if report.offline:
+        blocks.append(_offline(report.offline))
     if doubts:
         blocks.append("What can be doubted\n" + "\n".join(doubts))
     if report.skipped:
         blocks.append("Not measured\n" + "\n".join(f"  {text}" for text in report.skipped))
     return "\n\n".join(blocks)
+
+
+def _offline(points: Sequence[OfflinePoint]) -> str:
+    """Figures of `vllm bench latency` and `throughput` as vLLM reported them."""
+    shown = {
+        "batch mean (ms)": ("avg_latency", 1000.0, 1),
+        "p50 (ms)": ("p50_latency", 1000.0, 1),
+        "p99 (ms)": ("p99_latency", 1000.0, 1),
+        "req/s": ("request_throughput", 1.0, 2),
+        "total tok/s": ("total_token_throughput", 1.0, 1),
+    }
+    rows = [
+        [point.run, point.point.id, f"vllm bench {point.result.kind}"]
+        + [_number(_scaled(point.metrics.get(name), scale), digits) for name, scale, digits in shown.values()]
+        for point in points
+    ]
+    return "Without a server: an engine of its own\n" + _table(["run", "point", "by", *shown], rows, left=3)
+
+
+def _scaled(value: float | None, scale: float) -> float | None:
+    return None if value is None else value * scale
 
 
 def plan(steps: Plan) -> str:

@@ -22,6 +22,7 @@ from perflab.read.prometheus import read_metrics, read_samples
 from perflab.runs import Engine, Load, Point, Run, is_run
 from perflab.tasks.find import find_runs
 
+_RESULTS = ("bench_serve", "bench_latency", "bench_throughput")
 SHOWN = ("mean", "p50", "p90", "p95", "p99")
 
 
@@ -94,12 +95,36 @@ class MeasuredPoint:
 
 
 @dataclass(frozen=True)
+class OfflinePoint:
+    """A result of `vllm bench latency` or `vllm bench throughput`: an engine of its own, no server, no single requests.
+
+    `metrics` holds vLLM's own figures: latencies of a whole batch in seconds, or rates.
+    """
+
+    run: str
+    source: Path
+    point: Point
+    result: BenchResult
+
+    @property
+    def metrics(self) -> dict[str, float | None]:
+        """What vLLM reported, under its own names."""
+        return dict(self.result.reported)
+
+    def to_json(self) -> dict[str, Any]:
+        """The point in the document of the `latency` command."""
+        where = {"source": str(self.source), "run": self.run, "point": self.point.id, "kind": self.result.kind}
+        return where | {"metrics": self.metrics}
+
+
+@dataclass(frozen=True)
 class LatencyReport:
     """What `latency` answers. `skipped` names points without a result, and why."""
 
     inputs: list[str]
     runs: list[MeasuredPoint]
     skipped: list[str] = field(default_factory=list)
+    offline: list[OfflinePoint] = field(default_factory=list)
 
     @property
     def points(self) -> pd.DataFrame:
@@ -118,6 +143,7 @@ class LatencyReport:
             "schema": 1,
             "inputs": self.inputs,
             "runs": [measured.to_json() for measured in self.runs],
+            "offline": [point.to_json() for point in self.offline],
             "skipped": self.skipped,
         }
 
@@ -131,33 +157,38 @@ def latency(paths: str | Path | Sequence[str | Path]) -> LatencyReport:
         When a path is neither, or nothing measured is there.
     """
     parts = [paths] if isinstance(paths, str | Path) else list(paths)
-    measured: list[MeasuredPoint] = []
+    found: list[MeasuredPoint | OfflinePoint] = []
     skipped: list[str] = []
     for part in parts:
         if Path(part).is_file():
-            measured += _of_file(Path(part))
+            found += _of_file(Path(part))
         elif files := _result_files(Path(part)):
-            measured += [point for file in files for point in _of_file(file)]
+            found += [point for file in files for point in _of_file(file)]
         else:
             for run in find_runs(part):
-                found, missed = _of_run(run)
-                measured += found
+                measured, missed = _of_run(run)
+                found += measured
                 skipped += missed
-    if not measured:
+    if not found:
         reasons = f": {'; '.join(skipped[:3])}" if skipped else ""
         raise InputError(say("latency.nothing_measured", reasons=reasons), path=str(parts[0]) if parts else None)
-    return LatencyReport([str(part) for part in parts], measured, skipped)
+    return LatencyReport(
+        [str(part) for part in parts],
+        [point for point in found if isinstance(point, MeasuredPoint)],
+        skipped,
+        [point for point in found if isinstance(point, OfflinePoint)],
+    )
 
 
 def _result_files(folder: Path) -> list[Path]:
     """The benchmark results in a folder that is no run; summaries of sweeps repeat them and are left out."""
     if not folder.is_dir() or is_run(folder):
         return []
-    return [file for file in sorted(folder.rglob("*.json")) if sniff(file) == "bench_serve"]
+    return [file for file in sorted(folder.rglob("*.json")) if sniff(file) in _RESULTS]
 
 
-def _of_file(path: Path) -> list[MeasuredPoint]:
-    found = []
+def _of_file(path: Path) -> list[MeasuredPoint | OfflinePoint]:
+    found: list[MeasuredPoint | OfflinePoint] = []
     for number, result in enumerate(read_bench_all(path)):
         load = Load(concurrency=result.meta.max_concurrency, rate=result.meta.request_rate)
         name = path.stem if number == 0 else f"{path.stem}#{number + 1}"
@@ -166,12 +197,10 @@ def _of_file(path: Path) -> list[MeasuredPoint]:
     return found
 
 
-def _of_run(run: Run) -> tuple[list[MeasuredPoint], list[str]]:
-    found: list[MeasuredPoint] = []
+def _of_run(run: Run) -> tuple[list[MeasuredPoint | OfflinePoint], list[str]]:
+    found: list[MeasuredPoint | OfflinePoint] = []
     missed: list[str] = []
     for point in run.manifest.points:
-        if point.kind != "serve":
-            continue
         if point.bench is None:
             reason = point.reason or point.status
             missed.append(say("latency.skipped", run=run.manifest.title, point=point.id, reason=reason))
@@ -198,7 +227,9 @@ def _server(run: Run, point: Point) -> ServerView:
 
 def _measured(
     run: str, path: Path, point: Point, result: BenchResult, server: ServerView, engine: Engine
-) -> MeasuredPoint:
+) -> MeasuredPoint | OfflinePoint:
+    if result.kind != "serve":
+        return OfflinePoint(run, path, point, result)
     if result.requests is not None:
         metrics = latency_metrics(result.requests, result.chunks, result.duration_s, point.slos)
         if result.latency_from_gaps:

@@ -71,3 +71,12 @@ def test_nothing_there(tmp_path: Path) -> None:
         latency(tmp_path)
     with pytest.raises(InputError, match="no such run directory or recorded run; did you mean llama3-8b-bf16"):
         latency("llama3-8b-bf17")
+
+
+def test_results_without_a_server_are_shown_apart(shared: Path) -> None:
+    report = latency([shared / "facts" / "samples" / "bench" / f"{kind}.json" for kind in ("latency", "throughput")])
+    assert report.runs == [] and len(report.points) == 0
+    by_kind = {point.result.kind: point.metrics for point in report.offline}
+    assert by_kind["latency"]["avg_latency"] == pytest.approx(0.8935758)
+    assert by_kind["throughput"]["request_throughput"] == pytest.approx(3.9659347)
+    assert [entry["kind"] for entry in report.to_json()["offline"]] == ["latency", "throughput"]
