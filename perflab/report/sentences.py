@@ -11,7 +11,8 @@ from perflab.messages import say
 from perflab.plots import style
 from perflab.plots.breakdown import parts_of_phases
 from perflab.plots.style import word
-from perflab.report.views import named_points, run_name
+from perflab.report.points import named_points
+from perflab.report.views import run_name
 from perflab.tasks.breakdown import BreakdownReport, RankBreakdown
 from perflab.tasks.latency import LatencyReport
 

@@ -4,13 +4,9 @@ import pytest
 from matplotlib.axes import Axes
 
 from perflab.plots import style
-from perflab.plots.latency import (
-    metric_words,
-    plot_ecdf,
-    plot_latency_distributions,
-    plot_points,
-    plot_throughput_latency,
-)
+from perflab.plots.distributions import plot_ecdf, plot_latency_distributions
+from perflab.plots.latency import plot_points, plot_throughput_latency
+from perflab.plots.scales import metric_words
 
 
 def values(**series: list[float | None]) -> pd.DataFrame:

@@ -12,7 +12,7 @@ import pytest
 from perflab import schema, units
 from perflab.errors import InputError
 from perflab.experiment import plan, read_experiment
-from perflab.report import sentences, views
+from perflab.report import points, sentences, views
 from perflab.runs import Load, Run
 from perflab.tasks.breakdown import BreakdownReport, breakdown
 from perflab.tasks.latency import LatencyReport, latency
@@ -32,13 +32,13 @@ def broken_down(run: Run) -> BreakdownReport:
 
 def changed(report: LatencyReport, *changes: dict[str, Any]) -> LatencyReport:
     """The report with changed points, one mapping of changes a point."""
-    points = [
+    made = [
         dataclasses.replace(
             report.runs[i % len(report.runs)], point=msgspec.structs.replace(report.runs[0].point, **change)
         )
         for i, change in enumerate(changes)
     ]
-    return dataclasses.replace(report, runs=points)
+    return dataclasses.replace(report, runs=made)
 
 
 def test_runs_are_called_by_their_directory(run: Run, tmp_path: Path) -> None:
@@ -101,16 +101,16 @@ def test_the_typical_step_is_the_median_of_decode(durations: dict[str, list[int]
 
 def test_points_come_by_load_and_columns_without_news_are_left_out(measured: LatencyReport) -> None:
     loads = [Load(rate=2), Load(concurrency=32), Load(concurrency=4)]
-    table = views.points_table(changed(measured, *({"load": load} for load in loads)))
+    table = points.points_table(changed(measured, *({"load": load} for load in loads)))
     assert table["load"].tolist() == ["16/5 c4", "16/5 c32", "16/5 r2"]
     assert "repeat" not in table and "failed" not in table
-    repeated = views.points_table(changed(measured, {"repeat": 0}, {"repeat": 1}))
+    repeated = points.points_table(changed(measured, {"repeat": 0}, {"repeat": 1}))
     assert repeated["repeat"].tolist() == [1, 2]
 
 
 def test_workloads_that_differ_are_never_taken_for_repeats(measured: LatencyReport) -> None:
     def lengths(*changes: dict[str, Any]) -> list[str]:
-        return views.named_points(changed(measured, *changes))["lengths"].tolist()
+        return points.named_points(changed(measured, *changes))["lengths"].tolist()
 
     assert lengths({"workload": "a"}, {"workload": "a"}) == ["16/5", "16/5"]
     assert lengths({"workload": "a"}, {"workload": "b"}) == ["a 16/5", "b 16/5"]
@@ -120,35 +120,35 @@ def test_workloads_that_differ_are_never_taken_for_repeats(measured: LatencyRepo
 
 
 def test_a_workload_of_one_load_has_no_curve(measured: LatencyReport) -> None:
-    assert len(views.throughput_pieces(measured)) == 1
-    assert views.throughput_pieces(dataclasses.replace(measured, runs=measured.runs[:1])) == []
+    assert len(points.throughput_pieces(measured)) == 1
+    assert points.throughput_pieces(dataclasses.replace(measured, runs=measured.runs[:1])) == []
 
 
 def test_values_are_compared_where_runs_share_a_load_and_colours_agree(measured: LatencyReport, run: Run) -> None:
-    (alone,) = views.latency_pieces(measured)
+    (alone,) = points.latency_pieces(measured)
     assert alone["of"] == "small" and list(dict.fromkeys(alone["values"]["series"])) == ["16/5 c1", "16/5 c4"]
     other = [dataclasses.replace(m, source=Path("/x/other.json"), run="other") for m in measured.runs]
-    both = views.latency_pieces(dataclasses.replace(measured, runs=[*measured.runs, *other]))
+    both = points.latency_pieces(dataclasses.replace(measured, runs=[*measured.runs, *other]))
     assert [p["of"] for p in both] == ["16/5 c1", "16/5 c4"]
     assert set(both[0]["values"]["series"]) == {"small", "other.json"}
     assert both[0]["colours"] == both[1]["colours"]
 
 
 def test_requests_are_shown_of_the_point_with_most(measured: LatencyReport) -> None:
-    (piece,) = views.request_pieces(measured)
+    (piece,) = points.request_pieces(measured)
     assert piece["of"] == "small, 16/5 c1" and len(piece["requests"]) == 8
 
 
 def test_checks_say_of_which_point_they_are(measured: LatencyReport) -> None:
-    assert {check.source for check in views.validity_checks(measured)} == {"c1", "c4"}
+    assert {check.source for check in points.validity_checks(measured)} == {"c1", "c4"}
 
 
 def test_limits_are_those_given_else_the_experiments_own(measured: LatencyReport) -> None:
-    assert views.limits(measured, ttft=None, tpot=None) == {"ttft": None, "tpot": None}
+    assert points.limits(measured, ttft=None, tpot=None) == {"ttft": None, "tpot": None}
     asked = changed(measured, {"slos": {"ttft_ms": 200.0}}, {"slos": {"ttft_ms": 200.0}})
-    assert views.limits(asked, ttft=None, tpot=7.0) == {"ttft": 200.0, "tpot": 7.0}
+    assert points.limits(asked, ttft=None, tpot=7.0) == {"ttft": 200.0, "tpot": 7.0}
     differ = changed(measured, {"slos": {"ttft_ms": 200.0}}, {})
-    assert views.limits(differ, ttft=None) == {"ttft": None}
+    assert points.limits(differ, ttft=None) == {"ttft": None}
 
 
 def test_what_latencies_mean(measured: LatencyReport) -> None:
@@ -190,7 +190,7 @@ def test_memory_of_a_cpu_engine_is_the_hosts(run: Run) -> None:
 
 
 def test_a_run_that_was_not_sampled_has_no_telemetry(run: Run) -> None:
-    assert views.telemetry_pieces([run]) == []
+    assert points.telemetry_pieces([run]) == []
 
 
 def test_runs_in_a_folder(run: Run, tmp_path: Path) -> None:
