@@ -37,7 +37,10 @@ Status = Literal["running", "complete", "partial", "failed", "skipped"]
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One measurement: a workload's lengths and load, one repeat on one server."""
+    """One measurement: a workload's lengths and load, one repeat on one server.
+
+    `model` is set only where it is not the engine's (imports of files that do not belong together).
+    """
 
     id: str
     workload: str
@@ -60,6 +63,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     samples: str | None = None
     started: str | None = None
     ended: str | None = None
+    model: str | None = None
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

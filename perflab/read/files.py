@@ -227,6 +227,8 @@ _OBJECTS: tuple[tuple[str, frozenset[str]], ...] = tuple(
         ("rocprof", "rocprofiler-sdk-tool"),
         ("model_config", "architectures"),
         ("model_config", "model_type"),
+        ("dashboard", "panels templating"),
+        ("guidellm", "metadata config benchmarks"),
     )
 )
 _IN_ARRAYS: tuple[tuple[str, frozenset[str]], ...] = (
@@ -237,7 +239,9 @@ _IN_ARRAYS: tuple[tuple[str, frozenset[str]], ...] = (
 _LOG_LINE = re.compile(
     r"^(?:\x1b\[[\d;]*m)*(?:\((?:APIServer|EngineCore|Worker|MainProcess)\S* pid=\d+\)"
     r"|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d"
-    r"|vllm(?: [\w-]+)*: error: |\s+File \"[^\"\n]*/vllm/)",
+    r"|vllm(?: [\w-]+)*: error: |\s+File \"[^\"\n]*/vllm/)"
+    # Another process' prefix, or a progress bar, may stand before what vLLM writes.
+    r"|\b(?:INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:\d\d \[[\w./-]+\.py:\d+\] ",
     re.MULTILINE,
 )
 _METRIC_LINE = re.compile(
@@ -266,6 +270,10 @@ NAMES = {
     "profiler_table": "a table printed by the torch profiler",
     "metrics": "Prometheus text",
     "server_log": "a vLLM log",
+    "dashboard": "a Grafana dashboard",
+    "guidellm": "a report of GuideLLM",
+    "llmd_report": "a report of llm-d-benchmark",
+    "vllm_help": "a help text of vLLM",
     "sqlite": "an SQLite database",
     "archive": "an archive",
 }
@@ -356,4 +364,8 @@ def _text_kind(text: str) -> str | None:
         return "bench_printed"
     if _METRIC_LINE.match(text):
         return "metrics"
+    if text.startswith("usage: vllm ") and "error: " not in text[:4000]:
+        return "vllm_help"
+    if re.match(r"(?:#[^\n]*\n)*version: '?0\.\d+'?", first) and re.search(r"^(?:scenario|run):", first, re.MULTILINE):
+        return "llmd_report"
     return "server_log" if _LOG_LINE.search(text) else None

@@ -60,9 +60,9 @@ def test_what_is_not_understood_is_kept_and_named(tmp_path: Path, raw: Path) -> 
 
 
 def test_two_files_of_one_name_are_both_kept(tmp_path: Path, raw: Path) -> None:
-    for folder in ("a", "b"):
+    for folder, name in (("a", "c1.json"), ("b", "c32.json")):
         (tmp_path / folder).mkdir()
-        shutil.copy(raw / "bench" / "c1.json", tmp_path / folder)
+        shutil.copy(raw / "bench" / name, tmp_path / folder / "c1.json")
     run = import_files([tmp_path / "a", tmp_path / "b"], tmp_path / "run")
     assert [(point.id, point.bench) for point in run.manifest.points] == [
         ("c1", "bench/c1.json"),
