@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.special import stdtrit
 
 from perflab.analysis.latency import DISTRIBUTIONS, PERCENTILES, RATES
 
@@ -53,37 +54,10 @@ def log_t_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[f
 
 
 def student_t(probability: float, degrees: int) -> float:
-    """Quantile of Student's t for whole degrees of freedom and probability above one half.
-
-    Bisection on the finite series for the integral from -t to t (Abramowitz and Stegun, 26.7.3 and 26.7.4).
-    """
+    """Quantile of Student's t for whole degrees of freedom and probability above one half."""
     if not 0.5 < probability < 1 or degrees < 1:
         raise ValueError("probability must lie between 0.5 and 1, degrees of freedom be 1 or more")
-    low, high = 0.0, 1.0
-    while _within(high, degrees) < 2 * probability - 1:
-        high *= 2
-    for _ in range(200):
-        middle = (low + high) / 2
-        if _within(middle, degrees) < 2 * probability - 1:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2
-
-
-def _within(t: float, degrees: int) -> float:
-    """Probability that |T| <= t."""
-    angle = math.atan(t / math.sqrt(degrees))
-    cosine = math.cos(angle)
-    odd = degrees % 2
-    term = cosine if odd else 1.0
-    total = term if degrees > 1 else 0.0
-    for k in range(2 + odd, degrees - 1, 2):
-        term *= (k - 1) / k * cosine * cosine
-        total += term
-    if odd:
-        return 2 / math.pi * (angle + math.sin(angle) * total)
-    return math.sin(angle) * total
+    return float(stdtrit(degrees, probability))
 
 
 def _values(points: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, list[float]]]:
