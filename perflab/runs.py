@@ -17,20 +17,27 @@ that stops anywhere is readable and says how far it came.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import platform
 import tempfile
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import msgspec
+import psutil
 
 from perflab.errors import InputError
 from perflab.experiment.spec import Load as Load
+from perflab.messages import say
 
 SCHEMA = 1
 MANIFEST = "manifest.json"
+_RESERVE = ".reserve"
+_RESERVE_BYTES = 1 << 18
 
 T = TypeVar("T")
 Status = Literal["running", "complete", "partial", "failed", "skipped"]
@@ -67,13 +74,19 @@ class Point(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One profiling pass: apart from measuring, short, and never a source of latency figures."""
+    """One profiling pass: apart from measuring, short, and never a source of latency figures.
+
+    `role` is `teacher` where the engine ran otherwise than it was measured (without CUDA graphs), so that the times
+    are not those of the measured engine. `traces` are of torch, `reports` what nsys or ncu wrote.
+    """
 
     id: str
     kind: Literal["torch", "nsys", "ncu"] = "torch"
+    role: Literal["measured", "teacher"] = "measured"
     status: Status = "running"
     reason: str | None = None
     traces: list[str] = []
+    reports: list[str] = []
     frontend_traces: list[str] = []
     tables: list[str] = []
     bench: str | None = None
@@ -117,6 +130,14 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     settings: dict[str, Any] = {}
 
 
+class Process(msgspec.Struct, frozen=True):
+    """The process that writes a run: `began` tells it from a later one of the same number."""
+
+    host: str
+    pid: int
+    began: str
+
+
 class Gpu(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One GPU."""
 
@@ -136,7 +157,10 @@ class Hardware(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What `manifest.json` holds. Keys may be added, never renamed; unknown keys are ignored."""
+    """What `manifest.json` holds. Keys may be added, never renamed; unknown keys are ignored.
+
+    `process` is there while the run is being written.
+    """
 
     schema: int
     id: str
@@ -160,6 +184,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     clock: str | None = None
     model_config: str | None = None
     other_files: list[str] = []
+    process: Process | None = None
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -194,6 +219,9 @@ def is_run(path: str | Path) -> bool:
 def open_run(path: str | Path) -> Run:
     """Open a run directory.
 
+    A run that says it is running while the process that wrote it is gone is shown as what it became; the directory
+    itself is left as it is.
+
     Raises
     ------
     InputError
@@ -212,7 +240,61 @@ def open_run(path: str | Path) -> Run:
             f"has schema {manifest.schema}, newer than this perflab reads ({SCHEMA}); upgrade perflab",
             path=file,
         )
+    if manifest.status == "running" and manifest.process is not None and is_gone(manifest.process):
+        manifest = as_ended(manifest, say("capture.not_closed"))
     return Run(root, manifest)
+
+
+def as_ended(manifest: Manifest, reason: str) -> Manifest:
+    """A manifest nobody will go on writing: partial where something was measured, else failed.
+
+    `hosted/supervise.py` does the same to the file, without perflab.
+    """
+    points = [_ended(point, reason) for point in manifest.points]
+    profiles = [_ended(one, reason) for one in manifest.profiles]
+    statuses = {point.status for point in points} | {one.status for one in profiles}
+    measured = bool(statuses & {"complete", "partial"})
+    status: Status = "partial" if measured else "failed"
+    return msgspec.structs.replace(
+        manifest, status=status, reason=reason, process=None, points=points, profiles=profiles
+    )
+
+
+P = TypeVar("P", Point, Profile)
+
+
+def _ended(one: P, reason: str) -> P:
+    return msgspec.structs.replace(one, status="failed", reason=reason) if one.status == "running" else one
+
+
+def this_process() -> Process:
+    """The process that runs perflab."""
+    return Process(platform.node(), os.getpid(), _began(os.getpid()) or "")
+
+
+def is_gone(process: Process) -> bool:
+    """Whether a process has ended; False where that cannot be told, as of another machine's."""
+    return process.host == platform.node() and process.began != "" and _began(process.pid) != process.began
+
+
+def _began(pid: int) -> str | None:
+    """When a process began, None where there is none (or only what its parent has not yet taken leave of)."""
+    try:
+        process = psutil.Process(pid)
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return None
+        # On Linux in ticks since a boot with a name: the time of day may be set anew in between.
+        with contextlib.suppress(OSError):
+            stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+            return f"{_boot()}/{stat.rpartition(')')[2].split()[19]}"
+        return f"{process.create_time():.0f}"
+    except psutil.Error:
+        return None
+
+
+@lru_cache(maxsize=1)
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
 
 
 def now() -> str:
@@ -225,16 +307,32 @@ class RunWriter:
 
     def __init__(self, path: str | Path, manifest: Manifest) -> None:
         self.path = Path(path)
-        if self.path.exists() and any(self.path.iterdir()):
-            raise InputError("exists and is not empty; choose another directory with -o", path=self.path)
-        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            if self.path.exists() and any(self.path.iterdir()):
+                raise InputError("exists and is not empty; choose another directory with -o", path=self.path)
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(
+                f"cannot be made: {error.strerror}; choose another directory with -o", path=self.path
+            ) from error
         self.manifest = manifest
+        if manifest.status == "running":
+            self.manifest = msgspec.structs.replace(manifest, process=this_process())
+            # Room for the last manifest: where the disk is full, that one has to say so.
+            (self.path / _RESERVE).write_bytes(b" " * _RESERVE_BYTES)
         self._save()
 
     def update(self, **changes: Any) -> None:
         """Replace top-level fields of the manifest and save it."""
         self.manifest = msgspec.structs.replace(self.manifest, **changes)
+        if self.manifest.status != "running":
+            self.manifest = msgspec.structs.replace(self.manifest, process=None)
+            self.use_reserve()
         self._save()
+
+    def use_reserve(self) -> None:
+        """Give up the room kept for the end."""
+        (self.path / _RESERVE).unlink(missing_ok=True)
 
     def put_point(self, point: Point) -> None:
         """Add a point, or replace the one with its id."""
@@ -270,13 +368,17 @@ class RunWriter:
     def _save(self) -> None:
         text = msgspec.json.format(msgspec.json.encode(self.manifest), indent=1)
         handle, name = tempfile.mkstemp(dir=self.path, prefix=".manifest-")
-        with os.fdopen(handle, "wb") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
         temporary = Path(name)
-        temporary.chmod(0o644)
-        temporary.replace(self.path / MANIFEST)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.chmod(0o644)
+            temporary.replace(self.path / MANIFEST)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
 
 
 def _put(items: list[T], item: T, key: Callable[[T], str]) -> list[T]:

@@ -46,12 +46,16 @@ class BenchHost:
     ----------
     log
         Takes what the host prints outside of a call (imports, tracebacks).
+    run
+        The run directory it works for.
     """
 
-    def __init__(self, experiment: Experiment, probe: Probe, *, local: bool, log: Path) -> None:
+    def __init__(
+        self, experiment: Experiment, probe: Probe, *, local: bool, log: Path, run: Path | None = None
+    ) -> None:
         self._argv = [probe.python, str(HOSTED / "bench_host.py")]
         self._env = probe.engine_environment(offline=local, extra=experiment.engine.env)
-        self.log = log
+        self.log, self._run = log, run
         self._group: Group | None = None
         self._ready = False
         self._buffer = b""
@@ -75,7 +79,7 @@ class BenchHost:
         if self._group is not None and self._group.running:
             return
         self.stop()
-        self._group = Group(self._argv, self._env, self.log, piped=True, grace_s=5.0)
+        self._group = Group(self._argv, self._env, self.log, piped=True, grace_s=5.0, run=self._run)
 
     def stop(self) -> None:
         """End it."""
@@ -145,8 +149,7 @@ class BenchHost:
 
     def _why_it_ended(self) -> str:
         assert self._group is not None
-        with contextlib.suppress(Exception):
-            self._group.process.wait(timeout=5.0)
+        self._group.wait(5.0)
         if (self._group.exit_status or 0) < 0:
             return f"the benchmark client {self._group.ending}"
         said = root_cause(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-200:])

@@ -42,7 +42,7 @@ class Server:
         self._read = 0
         self._rest = b""
         self._started = time.monotonic()
-        self.group = Group(command, env, log)
+        self.group = Group(command, env, log, run=log.parent)
 
     @property
     def url(self) -> str:

@@ -47,7 +47,7 @@ def measure_offline(
     )
     env = probe.engine_environment(offline=local, extra=experiment.engine.env)
     point, anchors = begun(planned), [anchor(planned.id, "before")]
-    with Group(probe.vllm_command(argv), env, printed) as group:
+    with Group(probe.vllm_command(argv), env, printed, run=writer.path) as group:
         outcome = _awaited(group, printed, experiment.point_deadline_s, tick)
     anchors.append(anchor(planned.id, "after"))
     done = outcome.ok and result.is_file()

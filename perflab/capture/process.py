@@ -1,17 +1,22 @@
 """Processes that are started as a group and ended as a whole group, whatever happens.
 
-vLLM is a tree of processes, and the ones below can outlive the one above. A `Group` is a session of its own;
-ending it means that no member of the session, and no descendant seen before, is left.
+vLLM is a tree of processes, and the ones below can outlive the one above. A `Group` is a session of its own, and
+between it and perflab stands `hosted/supervise.py`: it finds and reaps every process of the tree, and ends it when
+perflab dies without a word. Should that supervisor itself be killed, the program dies with it, and perflab ends what is
+left of the session and of the descendants it saw.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import json
 import os
+import select
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -22,13 +27,17 @@ from typing import IO, Self
 
 import psutil
 
+from perflab.capture.environment import HOSTED
 from perflab.errors import CaptureError
+from perflab.experiment.secrets import secret_values
+from perflab.messages import say
 
 _live: weakref.WeakSet[Group]
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 # Once the program is gone, or everyone was asked: time for the others to end by themselves.
 _REST_S = 2.0
 _KILL_S = 10.0
+_START_S = 60.0
 
 
 def free_port() -> int:
@@ -88,6 +97,15 @@ class Group:
         Give it pipes as stdin and stdout; only its stderr goes to `log` then.
     grace_s
         How long it may take to end when it is asked to.
+    run
+        The run directory it works for: closed by the supervisor when perflab is killed.
+
+    Attributes
+    ----------
+    pid
+        The program's process.
+    process
+        The supervisor, whose pipes are the program's.
     """
 
     def __init__(
@@ -98,27 +116,36 @@ class Group:
         *,
         piped: bool = False,
         grace_s: float = 20.0,
+        run: Path | None = None,
     ) -> None:
         self.argv = list(argv)
         self.grace_s = grace_s
         self._seen: dict[int, float] = {}
+        self._status: int | None = None
+        self._was_forced = False
+        self._heard = b""
+        self._channel, theirs = socket.socketpair()
         sink: IO[bytes] | int = subprocess.DEVNULL
         with contextlib.ExitStack() as stack:
+            stack.enter_context(theirs)
             if log is not None:
                 sink = stack.enter_context(log.open("ab"))
+            supervisor = [sys.executable, "-I", "-S", str(HOSTED / "supervise.py"), str(theirs.fileno())]
             try:
                 self.process = subprocess.Popen(
-                    self.argv,
+                    supervisor,
                     env=dict(env),
                     stdin=subprocess.PIPE if piped else subprocess.DEVNULL,
                     stdout=subprocess.PIPE if piped else sink,
                     stderr=sink if piped else subprocess.STDOUT,
                     start_new_session=True,
+                    pass_fds=(theirs.fileno(),),
                 )
             except OSError as error:
                 raise CaptureError(f"cannot start {self.argv[0]}: {error.strerror or error}") from error
         self.pid = self.process.pid
         _live.add(self)
+        self._order(env, log, run)
 
     def __enter__(self) -> Self:
         return self
@@ -131,12 +158,14 @@ class Group:
     @property
     def running(self) -> bool:
         """Whether the program itself has not ended."""
-        return self.process.poll() is None
+        self._listen()
+        return self._status is None and self.process.poll() is None
 
     @property
     def exit_status(self) -> int | None:
         """Its exit status once it ended; negative: the signal that killed it."""
-        return self.process.poll()
+        self._listen()
+        return self._status if self._status is not None else self.process.poll()
 
     @property
     def ending(self) -> str:
@@ -146,11 +175,19 @@ class Group:
             return "is still running"
         return f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
 
+    def wait(self, seconds: float) -> int | None:
+        """Its exit status, as soon as it ended; None if it has not by then."""
+        end = time.monotonic() + seconds
+        while self.running and time.monotonic() < end:
+            self._listen(min(0.1, max(end - time.monotonic(), 0.0)))
+        return self.exit_status
+
     def members(self) -> list[psutil.Process]:
-        """The processes of the group that live, the program first; descendants that left it included."""
+        """The processes of the group that live, the program first; the supervisor is not one of them."""
         self.process.poll()
         self._notice_descendants()
-        pids = {pid for pid in psutil.pids() if _session(pid) == self.pid} | set(self._seen)
+        pids = {pid for pid in psutil.pids() if _session(pid) == self.process.pid} | set(self._seen)
+        pids.discard(self.process.pid)
         return [process for pid in sorted(pids) if (process := self._mine(pid)) is not None]
 
     def stop(self) -> bool:
@@ -163,33 +200,75 @@ class Group:
         _live.discard(self)
         return asked_only
 
+    def _order(self, env: Mapping[str, str], log: Path | None, run: Path | None) -> None:
+        """Tell the supervisor what to run, and hear which process that became."""
+        order = {
+            "argv": self.argv,
+            "grace_s": self.grace_s,
+            "run": None if run is None else str(run.resolve()),
+            "reason": say("capture.perflab_died"),
+            "log": None if log is None else str(log.resolve()),
+            "secrets": secret_values(env),
+        }
+        with contextlib.suppress(OSError):
+            self._channel.sendall(json.dumps(order).encode() + b"\n")
+        end = time.monotonic() + _START_S
+        while not (first := self._heard.partition(b"\n")[0]).startswith((b"started ", b"failed ")):
+            if self.process.poll() is not None or time.monotonic() > end:
+                self.stop()
+                raise CaptureError(f"cannot start {self.argv[0]}: its supervisor {self.ending}")
+            self._listen(0.1)
+        word, _, what = first.decode(errors="replace").partition(" ")
+        if word == "failed":
+            self.stop()
+            raise CaptureError(f"cannot start {self.argv[0]}: {what}")
+        self.pid = int(what)
+
+    def _listen(self, patience: float = 0.0) -> None:
+        """Take in what the supervisor says."""
+        try:
+            while self._channel.fileno() >= 0 and select.select([self._channel], [], [], patience)[0]:
+                found = self._channel.recv(4096)
+                if not found:
+                    break
+                self._heard, patience = self._heard + found, 0.0
+        except OSError:
+            return
+        for line in self._heard.split(b"\n")[:-1]:
+            if line.startswith(b"ended "):
+                self._status = int(line.split()[1])
+            self._was_forced |= line == b"forced"
+
     def _stop(self) -> bool:
         self._notice_descendants()
-        if self.running:
-            # The program knows best how to end its own children, so it alone is asked first.
-            with contextlib.suppress(ProcessLookupError):
-                self.process.send_signal(signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(self.grace_s)
-        if not self.running and self._gone_within(_REST_S):
+        with contextlib.suppress(OSError):
+            self._channel.sendall(b"stop\n")
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(self.grace_s + 3 * _REST_S + _KILL_S)
+        self._listen()
+        if self.process.poll() is not None and not self.members():
             return self._reap()
+        # The supervisor was killed, or hangs: what it would have done is done from here.
+        self._was_forced = True
         for number, patience in ((signal.SIGTERM, _REST_S), (signal.SIGKILL, _KILL_S)):
             for process in self.members():
                 with contextlib.suppress(psutil.Error):
                     process.send_signal(number)
             if self._gone_within(patience):
-                self._reap()
-                return False
+                return self._reap()
         names = ", ".join(f"{process.pid}" for process in self.members())
         raise CaptureError(f"processes {names} of {Path(self.argv[0]).name} could not be ended; kill them by hand")
 
     def _reap(self) -> bool:
+        if self.process.poll() is None:
+            self.process.kill()
         self.process.wait()
+        self._channel.close()
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
                 with contextlib.suppress(OSError):
                     pipe.close()
-        return True
+        return not self._was_forced
 
     def _gone_within(self, seconds: float) -> bool:
         end = time.monotonic() + seconds
@@ -201,7 +280,7 @@ class Group:
 
     def _notice_descendants(self) -> None:
         with contextlib.suppress(psutil.Error):
-            for process in psutil.Process(self.pid).children(recursive=True):
+            for process in psutil.Process(self.process.pid).children(recursive=True):
                 with contextlib.suppress(psutil.Error):
                     self._seen.setdefault(process.pid, process.create_time())
 

@@ -181,7 +181,8 @@ class _Session:
         groups = _grouped(steps)
         if not steps.servers and not groups:
             return
-        host = BenchHost(self.experiment, self.engine, local=self.model.local, log=self.writer.path / "client.log")
+        log = self.writer.path / "client.log"
+        host = BenchHost(self.experiment, self.engine, local=self.model.local, log=log, run=self.writer.path)
         with host:
             for server_run in range(max(steps.servers, 1 if groups else 0)):
                 last = server_run == max(steps.servers, 1) - 1
