@@ -7,6 +7,7 @@ A run directory holds `manifest.json` and the files it names, each by a path rel
     server.log         the engine's own log
     bench/             one result of `vllm bench` per point, and what the client printed
     metrics/           /metrics before and after each point, and sampled during it
+    step_records.jsonl one line per engine step, written by the server
     telemetry.jsonl    GPU or host telemetry, one sample a line
     profile/           traces of the profiling pass
     clock.json         clock anchors: the client's clock against the epoch
@@ -96,6 +97,21 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     server_run: int = 0
 
 
+class StepRecords(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One line per engine step that a server wrote about itself, and what that cost it.
+
+    `mean_ns` is what picking a record took on the thread that serves requests, `flush_ns` per record what writing
+    took beside it. None: the server did not come to say so.
+    """
+
+    file: str
+    server_run: int = 0
+    records: int | None = None
+    dropped: int | None = None
+    mean_ns: float | None = None
+    flush_ns: float | None = None
+
+
 class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A process that was started, as its argument list; secrets are replaced before they get here."""
 
@@ -180,6 +196,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     profiles: list[Profile] = []
     log: str | None = None
     metrics: list[str] = []
+    step_records: list[StepRecords] = []
     telemetry: str | None = None
     clock: str | None = None
     model_config: str | None = None

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from perflab.capture import http
+from perflab.capture.environment import with_step_records
 from perflab.capture.metrics import cache_config
 from perflab.capture.probe import Probe
 from perflab.capture.process import Group, free_port
@@ -137,6 +138,9 @@ def start_server(
     local: bool,
     log: Path,
     profiler: Mapping[str, Any] | None = None,
+    step_records: Path | None = None,
+    under: Sequence[str] = (),
+    more: Mapping[str, str] | None = None,
 ) -> Server:
     """Start `vllm serve`; it is not ready yet.
 
@@ -151,8 +155,14 @@ def start_server(
     profiler
         vLLM's profiler configuration. A configured profiler costs nothing before it is first started: the
         worker makes it on the first `/start_profile`.
+    step_records
+        The file the server writes a line to for each of its steps; None: it has no such plugin.
+    under, more
+        A program that starts it, with that program's arguments, and further environment variables.
     """
     port = free_port()
     argv = serve_argv(experiment, model=model, port=port, known=probe.arguments["serve"], profiler=profiler)
-    env = probe.engine_environment(offline=local, extra=experiment.engine.env)
-    return Server(argv, probe.vllm_command(argv), env, log, port)
+    env = {**probe.engine_environment(offline=local, extra=experiment.engine.env), **(more or {})}
+    if step_records is not None:
+        env = with_step_records(env, step_records)
+    return Server([*under, *argv], [*under, *probe.vllm_command(argv)], env, log, port)

@@ -58,6 +58,17 @@ def engine_environment(
     return env
 
 
+def with_step_records(env: Mapping[str, str], file: Path) -> dict[str, str]:
+    """`env` in which a server finds the plugin of step records (see `hosted/plugins`) and writes them to `file`."""
+    name, plugins = "perflab_step_records", env.get("VLLM_PLUGINS")
+    parts = [*env.get("PYTHONPATH", "").split(os.pathsep), str(HOSTED / "plugins")]
+    found = {**env, "PYTHONPATH": os.pathsep.join(part for part in parts if part), "PERFLAB_STEP_RECORDS": str(file)}
+    if plugins is not None and name not in plugins.split(","):
+        # The user's choice of plugins; vLLM loads none that is not in it.
+        found["VLLM_PLUGINS"] = ",".join([*filter(None, plugins.split(",")), name])
+    return found
+
+
 def shown_environment(env: Mapping[str, str], given: Mapping[str, str] | None = None) -> dict[str, str]:
     """What a manifest records of `env`: variables that can change a measurement, secrets replaced."""
     names = sorted(name for name in env if name.startswith(_TELLING) or name in (given or {}))

@@ -15,7 +15,7 @@ from perflab.experiment.workloads import read_slos, read_workloads
 
 _TOP = (
     "name", "title", "model", "engine", "workloads", "repeats", "server_runs", "seed", "slos", "prefix_caching",
-    "profile", "telemetry", "point_deadline_s",
+    "profile", "telemetry", "step_records", "point_deadline_s",
 )  # fmt: skip
 _PROFILE = (
     "id", "kind", "input_len", "output_len", "concurrency", "num_prompts", "max_steps", "delay_steps", "with_stack",
@@ -86,6 +86,7 @@ def read_experiment(path: str | Path) -> Experiment:
         server_runs=top.integer("server_runs", 1),
         seed=top.integer("seed", 0, at_least=0),
         telemetry_interval_s=telemetry.number("interval_s", 1.0),
+        step_records=top.flag("step_records", True),
         point_deadline_s=top.number("point_deadline_s", 3600.0),
         lines=lines,
     )

@@ -164,5 +164,6 @@ class Experiment:
     server_runs: int = 1
     seed: int = 0
     telemetry_interval_s: float = 1.0
+    step_records: bool = True
     point_deadline_s: float = 3600.0
     lines: Mapping[str, int] = field(default_factory=dict)

@@ -264,6 +264,8 @@ class _Session:
     @contextlib.contextmanager
     def _server(self, host: BenchHost, server_run: int, profiler: dict[str, Any] | None) -> Iterator[Bench]:
         log = self.writer.path / ("server.log" if self.servers == 0 else f"server-{self.servers}.log")
+        steps = self.writer.path / log.name.replace("server", "step_records").replace(".log", ".jsonl")
+        records = steps if self.experiment.step_records else None
         self.servers += 1
         message = say("capture.starting")
         with self.outlook.job(f"server {log.name}", None, "start", message) as tick:
@@ -274,6 +276,7 @@ class _Session:
                 local=self.model.local,
                 log=log,
                 profiler=profiler,
+                step_records=records,
             )
             kept = self.record.server_started(server, server_run, self._environment())
             try:
@@ -299,6 +302,8 @@ class _Session:
             self.telemetry.watch("engine", None)
             server.stop()
             self.record.server_ended(server, kept, reason)
+            if records is not None:
+                self.record.step_records(records, server_run)
 
     def _measure(self, bench: Bench, planned: PlannedPoint) -> None:
         self.telemetry.watch("client", bench.host.pid)

@@ -14,10 +14,12 @@ import msgspec
 from perflab.capture.engine import Server
 from perflab.capture.point import begun
 from perflab.capture.torch_profile import profile_begun
+from perflab.errors import InputError
 from perflab.experiment import Experiment, Plan, PlannedPoint, PlannedProfile
 from perflab.experiment.secrets import redact_argv, redact_text, secret_values
 from perflab.messages import say
-from perflab.runs import Command, Point, Profile, RunWriter, Status, now
+from perflab.read.step_records import read_step_records
+from perflab.runs import Command, Point, Profile, RunWriter, Status, StepRecords, now
 from perflab.runs import Server as ServerRecord
 
 _TICK_S = 0.5
@@ -163,6 +165,34 @@ class Manuscript:
         ended = msgspec.structs.replace(record, ended=now(), phases=dict(server.phases), reason=self._reason(reason))
         self.writer.put_server(ended)
         self._clean(record.log)
+
+    def step_records(self, file: Path, server_run: int) -> None:
+        """Record what a server wrote about its steps; several front ends write a file each."""
+        found = [self._step_records(one, server_run) for one in sorted(file.parent.glob(f"{file.stem}*{file.suffix}"))]
+        known = {one.file for one in self.writer.manifest.step_records}
+        found = [one for one in found if one.file not in known]
+        if not found:
+            self.writer.note(say("capture.no_step_records"))
+        self.writer.update(step_records=[*self.writer.manifest.step_records, *found])
+
+    def _step_records(self, file: Path, server_run: int) -> StepRecords:
+        relative = self.writer.relative(file)
+        try:
+            read = read_step_records(file)
+        except InputError as error:
+            self.writer.note(self._shown(str(error)))
+            return StepRecords(file=relative, server_run=server_run)
+        count = len(read.table)
+        if read.dropped:
+            self.writer.note(say("capture.step_records_dropped", file=relative, count=read.dropped))
+        return StepRecords(
+            file=relative,
+            server_run=server_run,
+            records=count,
+            dropped=read.dropped,
+            mean_ns=round(float(read.table["record_ns"].mean()), 1) if count else None,
+            flush_ns=round(read.flush_ns / count, 1) if count and read.flush_ns is not None else None,
+        )
 
     def skip(self, planned: Sequence[PlannedPoint | PlannedProfile], server_run: int, why: str) -> None:
         """Record what was not reached."""

@@ -6,6 +6,7 @@ Needs vLLM in the engine's Python (perflab's own, or the one named by PERFLAB_VL
 import json
 import os
 import signal
+from datetime import datetime
 
 import psutil
 import pytest
@@ -15,6 +16,7 @@ from perflab.capture.probe import engine_python, has_vllm
 from perflab.capture.torch_profile import is_whole
 from perflab.errors import PerflabError
 from perflab.experiment import read_experiment
+from perflab.read.step_records import read_step_records
 from perflab.runs import open_run
 from perflab.tasks.capture import dry_run, run_experiment
 
@@ -108,6 +110,22 @@ def test_every_point_measured_what_was_asked(captured):
         assert found["max_concurrency"] == point.load.concurrency
         assert found["p95_ttft_ms"] > 0 and found["request_goodput"] > 0
         assert "Serving Benchmark Result" in run.file(point.printed).read_text()
+
+
+def test_the_server_wrote_a_line_for_each_of_its_steps(captured):
+    run, _, _ = captured
+    (record,) = run.manifest.step_records
+    found = read_step_records(run.file(record.file))
+    assert found.complete and (len(found.table), record.dropped) == (record.records, 0)
+    assert 0 < record.mean_ns < 1e6 and 0 < record.flush_ns < 1e7
+    assert found.table["t_ns"].is_monotonic_increasing and found.table["monotonic_ns"].is_monotonic_increasing
+    for point in run.manifest.points:
+        begin, end = (datetime.fromisoformat(moment).timestamp() * 1e9 for moment in (point.started, point.ended))
+        steps = found.table[found.table["t_ns"].between(begin, end)]
+        assert steps["prompt_tokens"].sum() == steps["computed_tokens"].sum() == 32 * point.num_prompts
+        assert steps["generated_tokens"].sum() == 8 * point.num_prompts
+        assert steps["finished"].sum() == point.num_prompts and steps["preemptions"].sum() == 0
+        assert steps["running"].max() == point.load.concurrency and 0 < steps["kv_usage"].max() < 1
 
 
 def test_the_warm_up_is_outside_and_nothing_came_from_the_prefix_cache(captured):
