@@ -15,7 +15,12 @@ from perflab.errors import CaptureError, PerflabError
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit status: 0 done, 2 bad usage, unreadable input or a run that failed."""
-    args = _parser().parse_args(argv)
+    parser = _parser()
+    args, rest = parser.parse_known_args(argv)
+    # What follows `lab` is JupyterLab's own; argparse would take its options for unknown ones of ours.
+    if rest and args.command is not _lab:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    args.rest = rest
     try:
         status: int = args.command(args)
         return status
@@ -61,6 +66,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     doctor.set_defaults(command=_doctor)
 
+    past = commands.add_parser("history", help="figures of many runs over time: levels, changes, drifts")
+    past.add_argument("folder", type=Path, metavar="DIR", help="folder that holds run directories, at any depth")
+    past.add_argument("--metric", action="append", default=[], help="figure to follow, as ttft_p99_ms; may be repeated")
+    past.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    past.set_defaults(command=_history)
+
     for name, help_text, command in (
         ("breakdown", "where the GPU time goes, per rank, phase and category", _breakdown),
         ("latency", "TTFT, TPOT, ITL, E2EL and throughput of every measured point", _latency),
@@ -77,8 +88,9 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("--show-code", action="store_true", help="show the notebooks' code")
     report.set_defaults(command=_report)
 
-    lab = commands.add_parser("lab", help="JupyterLab, opened on the start notebook")
-    lab.add_argument("lab_args", nargs=argparse.REMAINDER, metavar="...", help="passed on to jupyter lab")
+    lab = commands.add_parser(
+        "lab", help="JupyterLab, opened on the start notebook", epilog="Further options are passed on to jupyter lab."
+    )
     lab.set_defaults(command=_lab)
     return parser
 
@@ -97,7 +109,10 @@ def _run(args: argparse.Namespace) -> int:
     run = run_experiment(experiment, out, progress)
     progress.close()
     print(terminal.run_outcome(run))
-    return 0 if run.manifest.status == "complete" else 2
+    if run.manifest.status == "complete":
+        return 0
+    print(f"perflab: {run.manifest.reason}", file=sys.stderr)
+    return 2
 
 
 def _import(args: argparse.Namespace) -> int:
@@ -117,6 +132,15 @@ def _doctor(args: argparse.Namespace) -> int:
     print(_json(result.to_json()) if args.json else terminal.doctor(result))
     if (why := lacking(result, args.require)) is not None:
         raise CaptureError(why)
+    return 0
+
+
+def _history(args: argparse.Namespace) -> int:
+    from perflab import terminal
+    from perflab.tasks.history import history
+
+    result = history(args.folder, args.metric)
+    print(_json(result.to_json()) if args.json else terminal.history(result))
     return 0
 
 
@@ -152,7 +176,7 @@ def _report(args: argparse.Namespace) -> int:
 def _lab(args: argparse.Namespace) -> int:
     from perflab.lab import open_lab
 
-    return open_lab(args.lab_args)
+    return open_lab(args.rest)
 
 
 def _json(document: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,9 @@ START = "00_start_here.ipynb"
 
 def lab_command(folder: Path, extra: Sequence[str] = ()) -> list[str]:
     """The command that opens JupyterLab (this Python's, loopback only) on the start notebook in `folder`."""
-    return [sys.executable, "-m", "jupyterlab", "--ServerApp.ip=127.0.0.1", *extra, str(folder / START)]
+    # In a container everyone is root, and JupyterLab refuses root unless told otherwise.
+    as_root = ["--allow-root"] if getattr(os, "geteuid", lambda: 1)() == 0 else []
+    return [sys.executable, "-m", "jupyterlab", "--ServerApp.ip=127.0.0.1", *as_root, *extra, str(folder / START)]
 
 
 def notebooks_to_work_in(here: Path) -> Path:

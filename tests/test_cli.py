@@ -81,3 +81,19 @@ def test_latency_table_names_what_can_be_doubted(capsys: pytest.CaptureFixture[s
     out = capsys.readouterr().out
     assert "TTFT p50" in out and "24.52" in out
     assert "4 requests are too few for p90" in out
+
+
+def test_lab_passes_options_on_and_others_refuse_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+    monkeypatch.setattr("perflab.lab.subprocess.run", lambda argv, check: asked.append(argv) or _Done())
+    assert main(["lab", "--no-browser", "--port", "9999"]) == 0
+    assert asked[0][-4:-1] == ["--no-browser", "--port", "9999"]
+    assert asked[0][-1].endswith("notebooks/00_start_here.ipynb")
+    assert "--ServerApp.ip=127.0.0.1" in asked[0]
+    with pytest.raises(SystemExit) as caught:
+        main(["latency", "llama3-8b-bf16", "--no-browser"])
+    assert caught.value.code == 2
+
+
+class _Done:
+    returncode = 0
