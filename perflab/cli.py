@@ -68,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
 
     past = commands.add_parser("history", help="figures of many runs over time: levels, changes, drifts")
     past.add_argument("folder", type=Path, metavar="DIR", help="folder that holds run directories, at any depth")
-    past.add_argument("--metric", action="append", default=[], help="figure to follow, as ttft_p99_ms; may be repeated")
+    past.add_argument("--metric", action="extend", nargs="+", default=[], help="figures to follow, as ttft_p99_ms")
     past.add_argument("--json", action="store_true", help="one JSON document on stdout")
     past.set_defaults(command=_history)
 

@@ -225,19 +225,24 @@ def _server(run: Run, point: Point) -> ServerView:
     return ServerView(deltas, means, kv_usage)
 
 
+def measured_metrics(result: BenchResult, slos: Mapping[str, float]) -> dict[str, Any]:
+    """The metrics of one result in the shape of the JSON contract, computed where it is detailed, else as reported."""
+    if result.requests is None:
+        return metrics_from_reported(result.reported, result.completed)
+    metrics = latency_metrics(result.requests, result.chunks, result.duration_s, slos)
+    if result.latency_from_gaps:
+        # Rebuilt latencies are a microsecond long; vLLM's own figure, where it wrote one, is the right one.
+        reported = metrics_from_reported(result.reported, result.completed)["e2el_ms"]
+        metrics["e2el_ms"] = reported or metrics["e2el_ms"]
+    return metrics
+
+
 def _measured(
     run: str, path: Path, point: Point, result: BenchResult, server: ServerView, engine: Engine
 ) -> MeasuredPoint | OfflinePoint:
     if result.kind != "serve":
         return OfflinePoint(run, path, point, result)
-    if result.requests is not None:
-        metrics = latency_metrics(result.requests, result.chunks, result.duration_s, point.slos)
-        if result.latency_from_gaps:
-            # Rebuilt latencies are a microsecond long; vLLM's own figure, where it wrote one, is the right one.
-            reported = metrics_from_reported(result.reported, result.completed)["e2el_ms"]
-            metrics["e2el_ms"] = reported or metrics["e2el_ms"]
-    else:
-        metrics = metrics_from_reported(result.reported, result.completed)
+    metrics = measured_metrics(result, point.slos)
     facts = BenchFacts(
         completed=result.completed,
         failed=result.failed,

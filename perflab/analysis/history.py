@@ -1,0 +1,222 @@
+"""One figure over many runs: where its level changed, and whether it drifts.
+
+The unit of evidence is the run: a series holds one value a run, in the order in which the runs were made.
+
+Change points. For each way to split a series in two parts of at least `FEWEST_SIDE` runs, the Mann-Whitney statistic
+of the two parts is standardised (mean and variance under "no change", with ties); the split with the largest absolute
+value is the candidate. Its p-value comes from a permutation test of that largest value, so it accounts for all splits
+that were looked at. Where it is small the two parts are searched in the same way (binary segmentation, as E-divisive
+means does with a distance instead of ranks; Matteson and James 2014, used for performance data by Daly and others
+2020). Ranks make single outliers harmless. Under "no change" any number of change points is reported in at most a
+share `alpha` of series, whatever the distribution. Runs have to be exchangeable while nothing changes: a machine whose
+speed wanders slowly is told as changes.
+
+Trend. Kendall's tau of the values against their order within the part after the last change, with the Theil-Sen
+slope as a share of the median a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+FEWEST = 8
+"""Runs below which nothing is said about changes or trends."""
+FEWEST_SIDE = 4
+"""Runs on each side of a change: fewer could not be told from chance."""
+PERMUTATIONS = 4999
+_MOST_FOR_SLOPE = 400
+_BLOCK = 1 << 22
+
+_Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Change:
+    """The level differs from position `at` on (the first run of the new level).
+
+    `p` is the permutation p-value within the part that was searched; `before` and `after` are medians of the levels
+    on both sides, up to the next change.
+    """
+
+    at: int
+    p: float
+    before: float
+    after: float
+
+    @property
+    def ratio(self) -> float | None:
+        """New level over old; None where the old one is 0."""
+        return self.after / self.before if self.before else None
+
+
+@dataclass(frozen=True)
+class Trend:
+    """A drift since `start` (a position): `slope` as a share of the median a run, and its p-value."""
+
+    start: int
+    slope: float
+    p: float
+
+
+@dataclass(frozen=True)
+class Levels:
+    """What a series says. `too_few`: fewer than `FEWEST` runs, so nothing was tested."""
+
+    n: int
+    too_few: bool
+    changes: tuple[Change, ...] = ()
+    trend: Trend | None = None
+    p: float | None = None
+
+    @property
+    def bounds(self) -> list[int]:
+        """First positions of the levels, and the end."""
+        return [0, *(change.at for change in self.changes), self.n]
+
+
+def levels(values: Sequence[float], *, alpha: float = 0.05, most_p: float | None = None) -> Levels:
+    """Change points and trend of one series.
+
+    Parameters
+    ----------
+    values
+        One a run, in order; all finite.
+    alpha
+        Largest p-value of a change, and of a trend.
+    most_p
+        A stricter limit for the first change, where several series are looked at (see `holm`).
+    """
+    found = np.asarray(values, dtype=np.float64)
+    if len(found) < FEWEST:
+        return Levels(len(found), True)
+    p = change_p(found)[1]
+    splits: dict[int, float] = {}
+    if p <= (alpha if most_p is None else most_p):
+        _search(found, 0, alpha, splits)
+        splits = _refined(found, splits, alpha)
+    bounds = [0, *sorted(splits), len(found)]
+    medians = [float(np.median(found[a:b])) for a, b in pairwise(bounds)]
+    changes = tuple(
+        Change(at, splits[at], before, after)
+        for at, before, after in zip(bounds[1:-1], medians, medians[1:], strict=False)
+    )
+    return Levels(len(found), False, changes, _trend(found, bounds[-2], alpha), p)
+
+
+def _search(values: _Floats, offset: int, alpha: float, splits: dict[int, float]) -> None:
+    if len(values) < 2 * FEWEST_SIDE:
+        return
+    at, p = change_p(values)
+    if p > alpha:
+        return
+    splits[offset + at] = p
+    _search(values[:at], offset, alpha, splits)
+    _search(values[at:], offset + at, alpha, splits)
+
+
+def _refined(values: _Floats, splits: dict[int, float], alpha: float) -> dict[int, float]:
+    """Each change placed anew between its neighbours: the first search saw levels on its sides that are not one."""
+    for _ in range(3):
+        bounds = [0, *sorted(splits), len(values)]
+        again: dict[int, float] = {}
+        for left, right in zip(bounds, bounds[2:], strict=False):
+            at, p = change_p(values[left:right])
+            if p <= alpha:
+                again[left + at] = p
+        if again.keys() == splits.keys():
+            break
+        splits = again
+    return splits
+
+
+def change_p(values: npt.ArrayLike) -> tuple[int, float]:
+    """The most likely position of a change, and the probability of as clear a one if nothing had changed."""
+    found = np.asarray(values, dtype=np.float64)
+    ranks = stats.rankdata(found)
+    n = len(found)
+    scores = _scores(ranks[None, :], _spread(ranks))[0]
+    best = int(scores.argmax())
+    # Without ties the distribution depends on the number of runs alone.
+    null = _null(n) if len(np.unique(found)) == n else _null_of(ranks)
+    p = (1 + int((null >= scores[best] - 1e-9).sum())) / (1 + len(null))
+    return best + FEWEST_SIDE, p
+
+
+def _spread(ranks: _Floats) -> _Floats:
+    """Standard deviation of the rank sum of the first k runs, for each split, if nothing had changed."""
+    n = len(ranks)
+    k = np.arange(FEWEST_SIDE, n - FEWEST_SIDE + 1, dtype=np.float64)
+    spread: _Floats = np.sqrt(k * (n - k) / n * ranks.var(ddof=1))
+    return spread
+
+
+def _scores(ranks: _Floats, spread: _Floats) -> _Floats:
+    """|standardised rank sum| of each split, a row for each row of ranks."""
+    n = ranks.shape[1]
+    k = np.arange(FEWEST_SIDE, n - FEWEST_SIDE + 1)
+    sums = ranks.cumsum(axis=1)[:, k - 1]
+    away: _Floats = np.abs(sums - k * ranks.mean(axis=1, keepdims=True))
+    return np.divide(away, spread, out=np.zeros_like(away), where=spread > 0)
+
+
+@lru_cache(maxsize=512)
+def _null(n: int) -> _Floats:
+    return _null_of(np.arange(1, n + 1, dtype=np.float64))
+
+
+def _null_of(ranks: _Floats) -> _Floats:
+    """The largest score of `PERMUTATIONS` random orders of these ranks. The same each time it is called."""
+    rng = np.random.default_rng(20261130)
+    spread = _spread(ranks)
+    rows = max(1, _BLOCK // len(ranks))
+    parts = []
+    for start in range(0, PERMUTATIONS, rows):
+        count = min(rows, PERMUTATIONS - start)
+        shuffled = rng.permuted(np.tile(ranks, (count, 1)), axis=1)
+        parts.append(_scores(shuffled, spread).max(axis=1))
+    return np.concatenate(parts)
+
+
+def _trend(values: _Floats, start: int, alpha: float) -> Trend | None:
+    """The drift of the last level; None where there is none, or too few runs to tell."""
+    part = values[start:]
+    if len(part) < FEWEST or np.ptp(part) == 0:
+        return None
+    order = np.arange(len(part))
+    p = float(stats.kendalltau(order, part).pvalue)
+    if not p <= alpha:
+        return None
+    every = max(1, len(part) // _MOST_FOR_SLOPE)
+    slope = float(stats.theilslopes(part[::every], order[::every])[0])
+    middle = float(np.median(part))
+    return Trend(start, slope / middle, p) if middle else None
+
+
+def holm(p: Sequence[float | None], alpha: float = 0.05) -> list[float]:
+    """For each of several tests the largest p-value at which it counts, so that all hold together (Holm 1979).
+
+    None is a test that was not made. The limit is `alpha` over the number of tests not yet rejected; after the first
+    that fails, 0 for all further ones.
+    """
+    limits = [0.0] * len(p)
+    made = sorted((value, i) for i, value in enumerate(p) if value is not None)
+    for place, (value, i) in enumerate(made):
+        limit = alpha / (len(made) - place)
+        if value > limit:
+            break
+        limits[i] = limit
+    return limits
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """What two mappings of facts say differently, by name; None where one lacks the name."""
+    names = sorted(before.keys() | after.keys())
+    return [(name, before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)]
