@@ -16,10 +16,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from perflab.analysis.log_remedies import explained
 from perflab.capture.environment import HOSTED
 from perflab.capture.probe import Probe
 from perflab.capture.process import Group
-from perflab.capture.serverlog import root_cause
 from perflab.experiment.spec import Experiment
 
 # Importing takes 15 s on two busy cores; a cold disk can take minutes.
@@ -152,5 +152,5 @@ class BenchHost:
         self._group.wait(5.0)
         if (self._group.exit_status or 0) < 0:
             return f"the benchmark client {self._group.ending}"
-        said = root_cause(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-200:])
+        said = explained(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-200:])
         return f"the benchmark client {self._group.ending}: {said or 'it said nothing'}"

@@ -8,12 +8,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from perflab.analysis.log_remedies import explained
 from perflab.capture import http
 from perflab.capture.environment import with_step_records
 from perflab.capture.metrics import cache_config
 from perflab.capture.probe import Probe
 from perflab.capture.process import Group, free_port
-from perflab.capture.serverlog import phase_of, root_cause, settings
+from perflab.capture.serverlog import phase_of, settings
 from perflab.errors import CaptureError
 from perflab.experiment.commands import HOST, serve_argv
 from perflab.experiment.spec import Experiment
@@ -99,7 +100,7 @@ class Server:
 
     def cause(self) -> str:
         """What its log says went wrong."""
-        return root_cause(self._lines()) or "its log is empty"
+        return explained(self._lines()) or "its log is empty"
 
     def settings(self) -> dict[str, Any]:
         """The engine's settings as it reports them: its log, and the labels of `vllm:cache_config_info`."""

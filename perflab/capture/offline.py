@@ -11,12 +11,12 @@ from pathlib import Path
 
 import msgspec
 
+from perflab.analysis.log_remedies import explained
 from perflab.capture.client import Outcome
 from perflab.capture.clock import Anchor, anchor
 from perflab.capture.point import begun
 from perflab.capture.probe import Probe
 from perflab.capture.process import Group
-from perflab.capture.serverlog import root_cause
 from perflab.experiment.commands import offline_argv
 from perflab.experiment.plan import PlannedPoint, offline_warmup
 from perflab.experiment.spec import Experiment
@@ -79,4 +79,4 @@ def _awaited(group: Group, printed: Path, deadline_s: float, tick: Callable[[], 
     if group.exit_status == 0:
         return Outcome(0)
     lines = printed.read_text(encoding="utf-8", errors="replace").splitlines()
-    return Outcome(group.exit_status, root_cause(lines) or say("capture.no_error_text"))
+    return Outcome(group.exit_status, explained(lines) or say("capture.no_error_text"))

@@ -1,6 +1,6 @@
-"""What capture itself needs of a server's log: how far start-up is, what went wrong, the settings in use.
+"""What capture itself needs of a server's log: how far start-up is, and the settings in use.
 
-The report's view of a log is `perflab.read`'s; this is only what decides how a run goes on.
+The report's view of a log is `perflab.read`'s; what went wrong, both take from `perflab.analysis.log_problems`.
 """
 
 from __future__ import annotations
@@ -22,18 +22,6 @@ PHASES: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("serving", re.compile(r"Application startup complete")),
 )
 
-_PREFIX = re.compile(r"^\([^)]*pid=\d+\)\s+(?:(?P<level>[A-Z]+) \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]*\]\s?)?")
-_RAISED = re.compile(r"^(?:[A-Za-z_][\w]*\.)*(?:[A-Z]\w*)?(?:Error|Exception|Exit|Interrupt|Warning|Failure)\b:? ?")
-_ARGPARSE = re.compile(r"^(?:vllm|[\w.-]+)(?: [\w-]+)*: error: ")
-# These only say that something else went wrong, somewhere else.
-_ECHOES = re.compile(
-    r"See (?:stack trace|root cause)|due to an exception in a background process|Engine core initialization failed"
-    r"|EngineCore encountered|EngineDeadError|KeyboardInterrupt|SystemExit|CancelledError"
-)
-# Said by the one who noticed; what is raised afterwards only follows from it.
-_DEATH = re.compile(r"Worker proc \S+ died unexpectedly|Received signal \d+|Killed$")
-# What Python and its extensions print on the way out.
-_NOISE = re.compile(r"leaked|nanobind|resource_tracker|warnings\.warn|Triton is installed|^See https?:")
 _BANNER = re.compile(r"Initializing a V1 LLM engine \(v(?P<version>[^)]+)\) with config: (?P<config>.*)$")
 _GIVEN = re.compile(r"non-default args: \{(?P<given>.*)\}\s*$")
 _LINES: tuple[tuple[str, re.Pattern[str]], ...] = (
@@ -46,38 +34,6 @@ _LINES: tuple[tuple[str, re.Pattern[str]], ...] = (
 def phase_of(line: str) -> str | None:
     """The phase of start-up that a line announces."""
     return next((name for name, pattern in PHASES if pattern.search(line)), None)
-
-
-def root_cause(lines: Iterable[str]) -> str | None:
-    """The error that explains the end of a log: the first one raised that does not point elsewhere.
-
-    vLLM's processes each report the failure of the one below, so the last error is the least telling.
-    """
-    texts = [_PREFIX.sub("", line).rstrip() for line in lines]
-    echo: str | None = None
-    for index, text in enumerate(texts):
-        if _ARGPARSE.search(text) or _DEATH.search(text):
-            return text
-        if not _RAISED.match(text):
-            continue
-        message = _with_rest(texts, index)
-        if _ECHOES.search(message):
-            echo = echo or message
-            continue
-        if "Warning" not in text.split(":")[0]:
-            return message
-    return echo or next((text for text in reversed(texts) if text.strip() and not _NOISE.search(text)), None)
-
-
-def _with_rest(texts: list[str], index: int) -> str:
-    """A raised error with the lines that continue its message (pydantic puts the reason on the next)."""
-    message = [texts[index].strip()]
-    for text in texts[index + 1 : index + 4]:
-        if not text.startswith("  ") or text.lstrip().startswith(("File ", "For further information")):
-            break
-        message.append(text.strip())
-    joined = " ".join(message)
-    return joined if len(joined) <= 600 else f"{joined[:600]}..."
 
 
 def settings(lines: Iterable[str]) -> dict[str, Any]:

@@ -6,20 +6,20 @@ The formats, with the versions they belong to, are data: knowledge/log_patterns.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from perflab.analysis.log_lines import LogLine
+from perflab.analysis.log_problems import Problem, Problems
 from perflab.errors import InputError
+from perflab.knowledge.log_patterns import log_patterns
 from perflab.read.files import refusal, sniff
-from perflab.read.log_lines import LogLine, log_lines
-from perflab.read.log_problems import Problem, Problems
+from perflab.read.log_lines import log_lines
 from perflab.read.python_repr import flattened, read_fields, read_value
 from perflab.schema import conform, empty
 from perflab.units import NS_PER_MS, bytes_from_gib
@@ -110,11 +110,6 @@ def read_server_log(path: str | Path) -> ServerLog:
     return reading.result(path)
 
 
-@lru_cache(maxsize=1)
-def _patterns() -> dict[str, Any]:
-    return tomllib.loads(files("perflab.knowledge").joinpath("log_patterns.toml").read_text(encoding="utf-8"))
-
-
 @dataclass(frozen=True)
 class _Pattern:
     kind: str
@@ -125,12 +120,12 @@ class _Pattern:
 @lru_cache(maxsize=1)
 def _compiled() -> tuple[_Pattern, ...]:
     kinds = ("memory", "value", "throughput", "iteration", "ready")
-    return tuple(_Pattern(kind, e, re.compile(e["regex"])) for kind in kinds for e in _patterns()[kind])
+    return tuple(_Pattern(kind, e, re.compile(e["regex"])) for kind in kinds for e in log_patterns()[kind])
 
 
 @lru_cache(maxsize=1)
 def _parts() -> tuple[tuple[str, re.Pattern[str]], ...]:
-    return tuple((part["column"], re.compile(part["regex"])) for part in _patterns()["throughput"][0]["part"])
+    return tuple((part["column"], re.compile(part["regex"])) for part in log_patterns()["throughput"][0]["part"])
 
 
 _BANNER = re.compile(r"Initializing (?:a V\d LLM|an LLM) engine \(v[^)]*\) with config: (.*)")
@@ -159,7 +154,7 @@ class _Reading:
         self._iterations: list[dict[str, Any]] = []
         self._ready_at: float | None = None
         self._is_ready = False
-        self._problems = Problems(_patterns())
+        self._problems = Problems()
 
     def take(self, line: LogLine) -> None:
         self.is_vllm |= line.level is not None or line.process is not None or bool(_VLLM.match(line.text))

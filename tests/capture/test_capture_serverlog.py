@@ -3,7 +3,8 @@
 
 import pytest
 
-from perflab.capture.serverlog import phase_of, root_cause, settings
+from perflab.analysis.log_problems import root_cause
+from perflab.capture.serverlog import phase_of, settings
 
 START = """\
 (APIServer pid=7) INFO 11-30 17:10:46 [api_utils.py:286] non-default args: {'model': 'm', 'port': 4, 'max_num_seqs': 8, 'served_model_name': ['m'], 'profiler_config': ProfilerConfig(profiler='torch', torch_profiler_dir='/x, y')}
@@ -57,8 +58,7 @@ def test_the_first_cause_is_named_and_not_its_echoes():
          "vllm serve: error: unrecognized arguments: --no-such"),
         (["pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig",
           "  Value error, too long [type=value_error]", "    For further information visit https://x"],
-         "pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig"
-         " Value error, too long [type=value_error]"),
+         "too long"),
         (["torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"],
          "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"),
         (["x.py:1: FutureWarning: old", "Killed"], "Killed"),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
-from perflab.read.log_lines import LogLine
+from perflab.analysis.log_lines import LogLine, parse_lines
+from perflab.knowledge.log_patterns import log_patterns
 
 MAX_TEXT = 600
 MAX_KEPT = 200
@@ -34,18 +34,22 @@ _START = re.compile(r"non-default args: |Initializing (?:a V\d LLM|an LLM) engin
 _LIFE = re.compile(r'Avg prompt throughput|Iteration\(\d+\)|"POST \S+ HTTP/[\d.]+" 200')
 
 
+# What Python and its extensions print on the way out.
+_LEFTOVERS = re.compile(r"leaked|nanobind|resource_tracker|warnings\.warn|Triton is installed|^See https?:")
+
+
 class Problems:
     """Gathers problems line by line.
 
-    Parameters
-    ----------
-    patterns
-        The tables `wrappers`, `noise`, `death` and `shutdown` of log_patterns.toml.
+    What counts as an error that only points at another, as noise, as a death or a shutdown, is data:
+    knowledge/log_patterns.toml.
     """
 
-    def __init__(self, patterns: Mapping[str, Any]) -> None:
+    def __init__(self) -> None:
+        patterns = log_patterns()
         self._wrappers = re.compile(patterns["wrappers"]["regex"])
         self._noise = re.compile(patterns["noise"]["regex"])
+        self._told = re.compile(patterns["told"]["regex"])
         self._shutdown = re.compile("|".join(entry["regex"] for entry in patterns["shutdown"]))
         self._death = re.compile("|".join(entry["regex"] for entry in patterns["death"]))
         self._warnings: dict[str, Problem] = {}
@@ -74,7 +78,7 @@ class Problems:
     def _take_error(self, text: str, line: LogLine) -> None:
         if (match := _PYDANTIC.match(text)) or (match := _TORCH.match(text)):
             self._add(match["text"], line, is_raised=True)
-        elif _RAISED.match(text) or _USAGE.match(text) or _CRASH.match(text):
+        elif any(p.match(text) for p in (_RAISED, _USAGE, _CRASH)) or (line.level and self._told.search(text)):
             self._add(text, line, is_raised=True)
         elif line.level is not None and not _FRAMES.match(text):
             self._add(text, line, is_raised=False)
@@ -84,7 +88,7 @@ class Problems:
         if not text or "validation error for" in text:
             return
         _note(self._errors, text, line.number)
-        if is_raised and not self._wrappers.search(text):
+        if is_raised and (self._told.search(text) or not self._wrappers.search(text)):
             self._causes.append((line.number, text))
 
     @property
@@ -107,7 +111,19 @@ class Problems:
             return after[0]
         if self._causes:
             return self._causes[-1][1]
-        return self.errors[-1].text if self._errors else None
+        late = [error.text for error in self.errors if error.line > self._last_life]
+        return late[0] if late else self.errors[-1].text if self._errors else None
+
+
+def root_cause(lines: Iterable[str]) -> str | None:
+    """The error that explains the end of a log; where there is none, the last line that is not noise."""
+    problems = Problems()
+    last: str | None = None
+    for line in parse_lines(enumerate(lines, start=1)):
+        problems.take(line)
+        if not _LEFTOVERS.search(line.text):
+            last = line.text.strip()[:MAX_TEXT] or last
+    return problems.cause() or last
 
 
 def _note(found: dict[str, Problem], text: str, number: int) -> None:
