@@ -268,7 +268,7 @@ def test_results_of_others(shared):
     offline = read_bench(bench / "mystous-vllm_hybrid/vanilla_run3/result.json")
     assert (offline.kind, offline.total_output_tokens) == ("throughput", 4_096_000)
     assert offline.reported["output_throughput"] == pytest.approx(4691.04, abs=0.01)
-    with pytest.raises(InputError, match="is not a benchmark result of vLLM"):
+    with pytest.raises(InputError, match="not a benchmark result of vLLM"):
         read_bench(bench / "llm-d-benchmark/guidellm_report_v2.json")
 
 
