@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +128,7 @@ def inspect_machine(folder: str | Path = ".", deadline_s: float = DEADLINE_S) ->
         "nvml_problem": nvml_problem,
         "nvidia_smi": lambda: program("nvidia-smi", "--version"),
         "has_kfd": lambda: Path("/dev/kfd").exists(),
-        "nsys": lambda: program("nsys", "--version"),
+        "nsys": nsys,
         "ncu": lambda: program("ncu", "--version"),
         "counters_restricted": counters_restricted,
         "chromium": chromium,
@@ -218,6 +218,18 @@ def program(name: str, *arguments: str, seconds: float = _PROGRAM_S) -> Program 
         why = (said.strip().splitlines() or [f"exit status {status}"])[-1][:200]
         return Program(path, problem=why, on_path=on_path is not None)
     return Program(path, version=version, on_path=on_path is not None)
+
+
+def nsys() -> Program | None:
+    """Nsight Systems; one without its importer (minimal installs) records what it cannot turn into a report."""
+    found = program("nsys", "--version")
+    if found is None or found.problem is not None:
+        return found
+    folder = Path(found.path).resolve().parent
+    # Elsewhere than in its own folder stands a script, which does not tell.
+    if folder.name.startswith("target-") and not any(folder.parent.glob("host-*/QdstrmImporter")):
+        return replace(found, problem="its QdstrmImporter is missing, so it records but cannot make a report")
+    return found
 
 
 def _in_own_place(name: str) -> str | None:

@@ -63,6 +63,20 @@ def test_a_program_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.Monke
     assert (program("nvidia-smi") or found).problem == "Exec format error"
 
 
+def test_nsys_without_its_importer_is_of_no_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = tmp_path / "2026.2" / "target-linux-x64"
+    own.mkdir(parents=True)
+    script(own, "nsys", "echo NVIDIA Nsight Systems version 2026.2")
+    (tmp_path / "nsys").symlink_to(own / "nsys")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = machine.nsys()
+    assert found is not None and "QdstrmImporter is missing" in (found.problem or "")
+    (tmp_path / "2026.2" / "host-linux-x64").mkdir()
+    (tmp_path / "2026.2" / "host-linux-x64" / "QdstrmImporter").touch()
+    found = machine.nsys()
+    assert found is not None and found.problem is None and "2026.2" in (found.version or "")
+
+
 def test_no_program_on_an_empty_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(machine, "_OWN_PLACES", {"nsys": (str(tmp_path / "toolkit-*"),)})
