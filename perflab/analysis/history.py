@@ -2,14 +2,16 @@
 
 The unit of evidence is the run: a series holds one value a run, in the order in which the runs were made.
 
-Change points. For each way to split a series in two parts of at least `FEWEST_SIDE` runs, the Mann-Whitney statistic
-of the two parts is standardised (mean and variance under "no change", with ties); the split with the largest absolute
-value is the candidate. Its p-value comes from a permutation test of that largest value, so it accounts for all splits
-that were looked at. Where it is small the two parts are searched in the same way (binary segmentation, as E-divisive
-means does with a distance instead of ranks; Matteson and James 2014, used for performance data by Daly and others
-2020). Ranks make single outliers harmless. Under "no change" any number of change points is reported in at most a
-share `alpha` of series, whatever the distribution. Runs have to be exchangeable while nothing changes: a machine whose
-speed wanders slowly is told as changes.
+Change points. For each way to split a series with at least `FEWEST_SIDE` runs on both sides, and for windows of 4, 8,
+16, ... runs on both sides of the split up to the whole series, the mean ranks before and after it are compared: their
+difference over its standard deviation under "no change" (over the whole series that is the Mann-Whitney statistic).
+The largest absolute value is the candidate. Its p-value comes from a permutation test of that largest value, so it
+accounts for every split and window that was looked at. Where it is small the two parts are searched in the same way
+(binary segmentation, as E-divisive means does with a distance instead of ranks; Matteson and James 2014, used for
+performance data by Daly and others 2020), and at last each change is placed anew between its neighbours. Ranks make
+single outliers harmless. Under "no change" any number of change points is reported in at most a share `alpha` of
+series, whatever the distribution. Runs have to be exchangeable while nothing changes: a machine whose speed wanders
+slowly is told as changes.
 
 Trend. Kendall's tau of the values against their order within the part after the last change, with the Theil-Sen
 slope as a share of the median a run.
@@ -32,10 +34,14 @@ FEWEST = 8
 FEWEST_SIDE = 4
 """Runs on each side of a change: fewer could not be told from chance."""
 PERMUTATIONS = 4999
+PERMUTATIONS_OF_MANY = 1999
+"""Of longer series, for speed."""
+_MANY = 400
 _MOST_FOR_SLOPE = 400
-_BLOCK = 1 << 22
+_BLOCK = 1 << 18
 
 _Floats = npt.NDArray[np.float64]
+_Counts = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -142,29 +148,49 @@ def change_p(values: npt.ArrayLike) -> tuple[int, float]:
     found = np.asarray(values, dtype=np.float64)
     ranks = stats.rankdata(found)
     n = len(found)
-    scores = _scores(ranks[None, :], _spread(ranks))[0]
-    best = int(scores.argmax())
+    windows = _windows(n)
+    sums = _sums(ranks[:, None])
+    spread = float(ranks.std(ddof=1))
+    scores = [_scores(sums, spread, *window)[:, 0] for window in windows]
+    best = max(range(len(windows)), key=lambda i: scores[i].max())
+    score, at = float(scores[best].max()), int(windows[best][1][scores[best].argmax()])
     # Without ties the distribution depends on the number of runs alone.
     null = _null(n) if len(np.unique(found)) == n else _null_of(ranks)
-    p = (1 + int((null >= scores[best] - 1e-9).sum())) / (1 + len(null))
-    return best + FEWEST_SIDE, p
+    p = (1 + int((null >= score - 1e-9).sum())) / (1 + len(null))
+    return at, p
 
 
-def _spread(ranks: _Floats) -> _Floats:
-    """Standard deviation of the rank sum of the first k runs, for each split, if nothing had changed."""
-    n = len(ranks)
-    k = np.arange(FEWEST_SIDE, n - FEWEST_SIDE + 1, dtype=np.float64)
-    spread: _Floats = np.sqrt(k * (n - k) / n * ranks.var(ddof=1))
-    return spread
+_Window = tuple[_Counts, _Counts, _Counts]
 
 
-def _scores(ranks: _Floats, spread: _Floats) -> _Floats:
-    """|standardised rank sum| of each split, a row for each row of ranks."""
-    n = ranks.shape[1]
-    k = np.arange(FEWEST_SIDE, n - FEWEST_SIDE + 1)
-    sums = ranks.cumsum(axis=1)[:, k - 1]
-    away: _Floats = np.abs(sums - k * ranks.mean(axis=1, keepdims=True))
-    return np.divide(away, spread, out=np.zeros_like(away), where=spread > 0)
+@lru_cache(maxsize=512)
+def _windows(n: int) -> list[_Window]:
+    """Start, split and end of every comparison: `width` runs before a split with as many after it, at the ends fewer.
+
+    Widths double up to the whole series: a level that lasts for a while and then goes back hardly moves the
+    comparison of all that came before with all that comes after.
+    """
+    split = np.arange(FEWEST_SIDE, n - FEWEST_SIDE + 1)
+    widths = [*(FEWEST_SIDE << i for i in range(32) if FEWEST_SIDE << i < n), n]
+    return [(np.maximum(split - width, 0), split, np.minimum(split + width, n)) for width in widths]
+
+
+def _sums(ranks: _Floats) -> _Floats:
+    """Sums of the first 0, 1, ... n ranks of each column."""
+    return np.concatenate([np.zeros((1, ranks.shape[1])), ranks.cumsum(axis=0)])
+
+
+def _scores(sums: _Floats, spread: float, start: _Counts, split: _Counts, end: _Counts) -> _Floats:
+    """|difference of mean ranks| over its standard deviation if nothing had changed: a row a split, a column an order.
+
+    `spread` is the standard deviation of the ranks.
+    """
+    before, after = (split - start)[:, None], (end - split)[:, None]
+    at_split = sums[split]
+    apart: _Floats = np.abs((at_split - sums[start]) / before - (sums[end] - at_split) / after)
+    # Exact for values drawn without replacement, where the covariance of the two means is -variance / n.
+    apart /= np.maximum(spread * np.sqrt(1 / before + 1 / after), np.finfo(np.float64).tiny)
+    return apart
 
 
 @lru_cache(maxsize=512)
@@ -173,15 +199,16 @@ def _null(n: int) -> _Floats:
 
 
 def _null_of(ranks: _Floats) -> _Floats:
-    """The largest score of `PERMUTATIONS` random orders of these ranks. The same each time it is called."""
+    """The largest score of random orders of these ranks. The same each time it is called."""
     rng = np.random.default_rng(20261130)
-    spread = _spread(ranks)
+    count = PERMUTATIONS if len(ranks) <= _MANY else PERMUTATIONS_OF_MANY
     rows = max(1, _BLOCK // len(ranks))
+    spread = float(ranks.std(ddof=1))
     parts = []
-    for start in range(0, PERMUTATIONS, rows):
-        count = min(rows, PERMUTATIONS - start)
-        shuffled = rng.permuted(np.tile(ranks, (count, 1)), axis=1)
-        parts.append(_scores(shuffled, spread).max(axis=1))
+    for first in range(0, count, rows):
+        shuffled = rng.permuted(np.tile(ranks, (min(rows, count - first), 1)), axis=1)
+        sums = _sums(np.ascontiguousarray(shuffled.T))
+        parts.append(np.max([_scores(sums, spread, *window).max(axis=0) for window in _windows(len(ranks))], axis=0))
     return np.concatenate(parts)
 
 
