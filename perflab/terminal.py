@@ -182,7 +182,10 @@ def _changes(series: Series) -> list[str]:
 
 def _difference(one: Difference) -> str:
     before, after = ("not told" if value is None else str(value)[:60] for value in (one.before, one.after))
-    return f"{one.key}: {before} -> {after}" + ("" if one.steady else " (differs in other runs too)")
+    doubt = "" if one.steady else " (differs in other runs too)"
+    runs = f"{abs(one.offset)} run{'s' if abs(one.offset) > 1 else ''}"
+    doubt += f" ({runs} {'later' if one.offset > 0 else 'earlier'})" if one.offset else ""
+    return f"{one.key}: {before} -> {after}{doubt}"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:

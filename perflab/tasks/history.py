@@ -18,18 +18,24 @@ from perflab.tasks.history_index import METRICS, Index, RunRecord, index_of
 
 DEFAULT_METRICS = ("output_tokens_per_s", "ttft_p50_ms", "ttft_p99_ms", "tpot_p50_ms")
 _NEIGHBOURS = 10
+_OFFSETS = (1, -1, 2, -2)
 _FIRST = ("vLLM", "torch", "machine", "driver", "build", "Python")
 _KEY = ("model", "hardware", "workload", "data", "input_len", "output_len", "load")
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One fact that differs around a change. `steady`: it had one value in the runs before and one in those after."""
+    """One fact that differs around a change.
+
+    `steady`: it had one value in the runs before and one in those after. `offset`: where it changed, in runs after the
+    change; not 0 where nothing steady changed just there, since a change may be placed a run or two off.
+    """
 
     key: str
     before: Any
     after: Any
     steady: bool
+    offset: int = 0
 
 
 @dataclass(frozen=True)
@@ -92,7 +98,8 @@ class Series:
                     "ratio": change.ratio,
                     "verdict": self.verdict(change),
                     "differences": [
-                        {"key": d.key, "before": d.before, "after": d.after, "steady": d.steady} for d in found
+                        {"key": d.key, "before": d.before, "after": d.after, "steady": d.steady, "offset": d.offset}
+                        for d in found
                     ],
                 }
                 for change, found in zip(self.found.changes, self.differences, strict=True)
@@ -222,18 +229,26 @@ def _series(table: pd.DataFrame, index: Index, metrics: Sequence[str], alpha: fl
 
 
 def _differences(rows: pd.DataFrame, found: Levels, place: int, index: Index) -> list[Difference]:
-    """Facts that differ between the last run before a change and the first after it, the telling ones first."""
-    bounds = found.bounds
-    start, at, end = bounds[place], bounds[place + 1], bounds[place + 2]
-    names = rows["run"].tolist()
-    before, after = (
-        [index.facts.get(index.runs[name].facts, {}) for name in part]
-        for part in (names[max(start, at - _NEIGHBOURS) : at], names[at : min(end, at + _NEIGHBOURS)])
-    )
+    """Facts that differ between the runs before a change and those after it, the telling ones first."""
+    start, at, end = found.bounds[place : place + 3]
+    facts = [index.facts.get(index.runs[name].facts, {}) for name in rows["run"].iloc[start:end]]
+    here = _differing(facts, at - start, 0)
+    if any(one.steady for one in here):
+        return here
+    for offset in _OFFSETS:
+        if 0 < at - start + offset < len(facts):
+            near = [one for one in _differing(facts, at - start + offset, offset) if one.steady]
+            if near:
+                return [*near, *here]
+    return here
+
+
+def _differing(facts: Sequence[dict[str, Any]], at: int, offset: int) -> list[Difference]:
+    before, after = facts[max(0, at - _NEIGHBOURS) : at], facts[at : at + _NEIGHBOURS]
     out = []
     for key, old, new in differences(before[-1], after[0]):
-        steady = all(facts.get(key) == old for facts in before) and all(facts.get(key) == new for facts in after)
-        out.append(Difference(key, old, new, steady))
+        steady = all(one.get(key) == old for one in before) and all(one.get(key) == new for one in after)
+        out.append(Difference(key, old, new, steady, offset))
     return sorted(out, key=lambda d: (not d.steady, _FIRST.index(d.key) if d.key in _FIRST else len(_FIRST), d.key))
 
 

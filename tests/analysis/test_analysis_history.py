@@ -32,6 +32,12 @@ def test_two_steps_up_and_down_are_both_found() -> None:
     assert [change.at for change in levels(series((100, 15), (90, 15), (100, 15))).changes] == [15, 30]
 
 
+def test_a_run_that_is_a_little_low_stays_with_the_level_it_is_near() -> None:
+    values = series((100, 12), (90, 12))
+    values[11] = 98.5
+    assert [change.at for change in levels(values).changes] == [12]
+
+
 def test_one_outlier_is_no_change() -> None:
     values = series((100, 30))
     values[17] = 20.0

@@ -64,6 +64,18 @@ def test_the_change_is_found_and_what_explains_it_comes_first(runs: Path) -> Non
     assert "after week0/run07, from week1/run08 on (2026-01-09)" in text
 
 
+def test_what_changed_a_run_beside_the_change_is_named_with_how_far(tmp_path: Path) -> None:
+    for n in range(16):
+        write_run(
+            tmp_path / "runs" / f"run{n:02d}", n, (400 if n < 8 else 360) + WOBBLE[n % 8] + n / 1000,
+            version="0.25.1" if n < 9 else "0.32.0",
+        )  # fmt: skip
+    report = history(tmp_path / "runs", ["output_tokens_per_s"])
+    (found,) = report.series[0].differences
+    assert [(d.key, d.before, d.after, d.steady, d.offset) for d in found] == [("vLLM", "0.25.1", "0.32.0", True, 1)]
+    assert "vLLM: 0.25.1 -> 0.32.0 (1 run later)" in terminal.history(report)
+
+
 def test_lower_is_better_for_latencies(runs: Path) -> None:
     (series,) = history(runs, ["ttft_p50_ms"]).series
     (change,) = series.found.changes
@@ -77,7 +89,13 @@ def test_json_is_one_document(runs: Path, capsys: pytest.CaptureFixture[str]) ->
     assert (document["schema"], document["runs"], len(document["series"]), err) == (1, 16, 2, "")
     change = document["series"][0]["changes"][0]
     assert (change["last_before"], change["first_after"], change["verdict"]) == ("week0/run07", "week1/run08", "worse")
-    assert change["differences"][0] == {"key": "vLLM", "before": "0.25.1", "after": "0.32.0", "steady": True}
+    assert change["differences"][0] == {
+        "key": "vLLM",
+        "before": "0.25.1",
+        "after": "0.32.0",
+        "steady": True,
+        "offset": 0,
+    }
 
 
 def test_other_hardware_models_and_loads_are_other_series(tmp_path: Path) -> None:
