@@ -10,6 +10,7 @@ from perflab.errors import InputError
 from perflab.experiment.commands import Argument
 from perflab.experiment.nodes import closest, did_you_mean
 from perflab.experiment.spec import Experiment
+from perflab.knowledge.engine_args import elsewhere
 from perflab.messages import say
 
 # Where results land and what is sent is decided by the plan; a second opinion would make the manifest lie.
@@ -60,13 +61,23 @@ def _check(experiment: Experiment, probe: Probe, command: str, place: str, name:
     if argument is None:
         raise InputError(
             f"{place}: vLLM {probe.vllm_version} has no argument {name} for `vllm {command}`"
-            f"{did_you_mean(name, _names(known))}",
+            f"{_other_versions(command, name) or did_you_mean(name, _names(known))}",
             path=experiment.path,
             line=line,
         )
     wrong = _wrong(argument, value)
     if wrong:
         raise InputError(f"{place} {wrong}", path=experiment.path, line=line)
+
+
+def _other_versions(command: str, name: str) -> str:
+    """`; it is gone since 0.10.2, use async_scheduling`, where other versions have an engine argument of that name."""
+    found = elsewhere(name.split(".")[0]) if command == "serve" else None
+    if found is None:
+        return ""
+    if found.since is not None:
+        return f"; it came by vLLM {found.since}: install that or a later one, or leave it out"
+    return f"; the last listed with it is {found.last}, " + (f"use {found.use}" if found.use else "leave it out")
 
 
 def _names(known: Mapping[str, Argument]) -> Iterator[str]:

@@ -57,6 +57,10 @@ def test_what_vllm_accepts_passes(tmp_path, probe, args):
     ("args", "says"),
     [
         ("max_num_seqz: 4", "has no argument max_num_seqz for `vllm serve`; did you mean max_num_seqs"),
+        ("cuda_graph_sizes: [8]", "the last listed with it is 0.10.2, use cudagraph_capture_sizes"),
+        ("swap-space: 4", "use kv_offloading_size or cpu_offload_gb"),
+        ("max_num_partial_prefills: 2", "the last listed with it is 0.25.1, leave it out"),
+        ("monokernel: true", "it came by vLLM 0.33.0: install that or a later one"),
         ("tensor-paralel-size: 2", "did you mean tensor_parallel_size"),
         ("swap_space: 4", "has no argument swap_space"),
         ("enforce_eager: 1", "it is a switch: true or false"),
