@@ -79,6 +79,8 @@ def _parser() -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=help_text)
         sub.add_argument("paths", nargs="+", metavar="PATH", help="run directory, recorded run's name, or file")
         sub.add_argument("--json", action="store_true", help="one JSON document on stdout")
+        if name == "breakdown":
+            sub.add_argument("--teacher", action="store_true", help="the teacher passes, recorded without CUDA graphs")
         sub.set_defaults(command=command)
 
     report = commands.add_parser("report", help="one self-contained HTML report over runs")
@@ -148,7 +150,7 @@ def _breakdown(args: argparse.Namespace) -> int:
     from perflab import terminal
     from perflab.tasks.breakdown import breakdown
 
-    result = breakdown(args.paths)
+    result = breakdown(args.paths, teacher=args.teacher)
     print(_json(result.to_json()) if args.json else terminal.breakdown(result))
     return 0
 

@@ -1,4 +1,4 @@
-"""A short pass under vLLM's own torch profiler, after measuring and never part of it.
+"""A short pass under vLLM's own profiler (torch, or cuda for nsys), after measuring and never part of it.
 
 The profiler is configured when the server starts and runs only between `/start_profile` and `/stop_profile`.
 The worker creates it on the first start, so that until then a configured server does exactly what another
@@ -33,7 +33,8 @@ def profile_begun(planned: PlannedProfile, server_run: int) -> Profile:
     request = planned.request
     return Profile(
         id=planned.spec.id,
-        kind="torch",
+        kind=planned.spec.kind,
+        role="teacher" if planned.spec.teacher else "measured",
         input_len=request.input_len,
         output_len=request.output_len,
         load=request.load,
@@ -85,6 +86,11 @@ def profile(
         exit_status=outcome.status,
     )
     status, reason = judged(outcome, result, planned.request.num_prompts)
+    bench_file = bench.writer.relative(result) if result.is_file() else None
+    if planned.spec.kind == "nsys":
+        # Its report is there once the server has ended.
+        status, reason = (status, reason) if stopped is None else ("partial", stopped)
+        return msgspec.structs.replace(record, status=status, reason=reason, bench=bench_file), command
     try:
         traces, frontend, tables = _collect(bench, incoming, planned.spec.id, ranks)
     except CaptureError as error:
@@ -98,7 +104,7 @@ def profile(
         traces=traces,
         frontend_traces=frontend,
         tables=tables,
-        bench=bench.writer.relative(result) if result.is_file() else None,
+        bench=bench_file,
     ), command
 
 

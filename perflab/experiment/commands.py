@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -107,6 +107,9 @@ def engine_options(experiment: Experiment, known: Arguments = _UNKNOWN) -> list[
 
 def profiler_config(one: ProfilePass, folder: str) -> dict[str, Any]:
     """vLLM's `--profiler-config` for a pass. The front end is left out: it does not count steps."""
+    if one.kind != "torch":
+        # cudaProfilerStart and cudaProfilerStop: what Nsight Systems takes as its capture range.
+        return {"profiler": "cuda", "max_iterations": one.max_steps, "delay_iterations": one.delay_steps}
     config: dict[str, Any] = {
         "profiler": "torch",
         "torch_profiler_dir": folder,
@@ -120,6 +123,30 @@ def profiler_config(one: ProfilePass, folder: str) -> dict[str, Any]:
     if one.detailed_steps:
         config["detailed_trace_annotation"] = True
     return config
+
+
+def without_graphs(experiment: Experiment) -> Experiment:
+    """The same experiment without CUDA graphs, compiled as it is: what a teacher pass records."""
+    kept: dict[str, Any] = {}
+    config: dict[str, Any] = {}
+    for name, value in experiment.engine.args.items():
+        root, _, rest = name.partition(".")
+        if root != "compilation_config":
+            kept[name] = value
+        elif not rest:
+            # A bare number is the level of compilation.
+            config |= dict(value) if isinstance(value, Mapping) else {"mode": value}
+        else:
+            inner = config
+            *parents, last = rest.split(".")
+            for parent in parents:
+                inner = inner.setdefault(parent, {})
+            inner[last] = value
+    for size in ("cudagraph_capture_sizes", "max_cudagraph_capture_size"):
+        config.pop(size, None)
+        kept.pop(size, None)
+    args = {**kept, "compilation_config": {**config, "cudagraph_mode": "NONE"}}
+    return replace(experiment, engine=replace(experiment.engine, args=args))
 
 
 def serve_argv(

@@ -7,6 +7,7 @@ what the file does not have comes back as the default.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -222,3 +223,14 @@ def _kind(value: Any) -> str:
     if isinstance(value, int | float):
         return f"the number {value:g}"
     return {list: "a list", dict: "a mapping", type(None): "nothing"}.get(type(value), repr(value))
+
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+def checked_name(table: Table, key: str, default: str) -> str:
+    """A name that can be part of a file name."""
+    found = table.text(key, default) or default
+    if not _NAME.fullmatch(found):
+        table.complain(key, f"is {found!r}; use letters, digits, '.', '_' and '-' only, at most 64")
+    return found

@@ -141,8 +141,9 @@ def plan(experiment: Experiment, flavour: Literal["cpu", "gpu"] = "gpu", *, serv
     profiles = [_profile(experiment, pace, seeds, one) for one in experiment.profiles]
     groups = profile_groups(experiment.profiles)
     # The last measuring server takes the first group of profiles; each further group starts one.
-    servers_in_all = max(servers, 1 if groups else 0) + max(len(groups) - 1, 0)
-    config = profiler_config(groups[0][0], f"{RUN}/profile") if groups and servers_in_all == 1 else None
+    shared = bool(groups) and rides_along(groups[0])
+    servers_in_all = servers + len(groups) - (1 if servers and shared else 0)
+    config = profiler_config(groups[0][0], f"{RUN}/profile") if shared and servers_in_all == 1 else None
     total = sum(point.estimate_s for point in points) + sum(one.estimate_s for one in profiles)
     total += servers_in_all * pace.startup_s + (pace.client_s if servers_in_all else 0.0)
     return Plan(
@@ -157,11 +158,23 @@ def plan(experiment: Experiment, flavour: Literal["cpu", "gpu"] = "gpu", *, serv
 
 
 def profile_groups(profiles: tuple[ProfilePass, ...]) -> list[list[ProfilePass]]:
-    """Passes that can share a server: the profiler is configured when the server starts."""
+    """Passes that can share a server: the profiler is configured when the server starts.
+
+    Those that a measured server can take come first; `ncu` passes are in none, they build their own engine.
+    """
     groups: dict[str, list[ProfilePass]] = {}
     for one in profiles:
-        groups.setdefault(repr(sorted(profiler_config(one, "").items())), []).append(one)
-    return list(groups.values())
+        if one.kind == "torch":
+            key = repr((one.teacher, sorted(profiler_config(one, "").items())))
+            groups.setdefault(key, []).append(one)
+        elif one.kind == "nsys":
+            groups[one.id] = [one]
+    return sorted(groups.values(), key=lambda group: not rides_along(group))
+
+
+def rides_along(group: list[ProfilePass]) -> bool:
+    """Whether the last measured server can take these passes, because it serves as they want it."""
+    return group[0].kind == "torch" and not group[0].teacher
 
 
 @dataclass(frozen=True)
@@ -260,6 +273,9 @@ def _profile(experiment: Experiment, pace: Pace, seeds: _Seeds, one: ProfilePass
     argv = bench_argv(request, target, result=(f"{RUN}/bench", f"profile-{one.id}.json"))
     # Recording slows the steps, and writing the trace takes as long again.
     estimate = pace.duration(warm) + 3 * pace.duration(request) + 5.0
+    if one.kind == "ncu":
+        # An engine of its own, and every launch replayed some ten times.
+        return PlannedProfile(one, request, warm, (), estimate + 1.5 * pace.startup_s)
     return PlannedProfile(one, request, warm, tuple(argv), estimate)
 
 

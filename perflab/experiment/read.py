@@ -7,19 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from perflab.errors import InputError
-from perflab.experiment.nodes import Source, Table
+from perflab.experiment.nodes import Source, Table, checked_name
 from perflab.experiment.packaged import packaged_models
+from perflab.experiment.profiles import read_profiles
 from perflab.experiment.secrets import is_secret_name
-from perflab.experiment.spec import EngineSpec, Experiment, Model, ProfilePass, Slos
+from perflab.experiment.spec import EngineSpec, Experiment, Model, Slos
 from perflab.experiment.workloads import read_slos, read_workloads
 
 _TOP = (
     "name", "title", "model", "engine", "workloads", "repeats", "server_runs", "seed", "slos", "prefix_caching",
     "profile", "telemetry", "step_records", "point_deadline_s",
-)  # fmt: skip
-_PROFILE = (
-    "id", "kind", "input_len", "output_len", "concurrency", "num_prompts", "max_steps", "delay_steps", "with_stack",
-    "record_shapes", "with_memory", "detailed_steps",
 )  # fmt: skip
 # What perflab sets itself, and where to say it instead.
 _OURS = {
@@ -33,7 +30,6 @@ _OURS = {
     "profiler_config": "use the top-level key `profile`",
     "api_key": "the server listens on the loopback address only and needs none",
 }
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 def read_experiment(path: str | Path) -> Experiment:
@@ -81,7 +77,7 @@ def read_experiment(path: str | Path) -> Experiment:
             python=engine_table.text("python"),
             startup_deadline_s=engine_table.number("startup_deadline_s", 900.0),
         ),
-        profiles=_profiles(top, arguments.get("max_model_len")),
+        profiles=read_profiles(top, arguments.get("max_model_len")),
         prefix_caching=caching,
         server_runs=top.integer("server_runs", 1),
         seed=top.integer("seed", 0, at_least=0),
@@ -90,14 +86,6 @@ def read_experiment(path: str | Path) -> Experiment:
         point_deadline_s=top.number("point_deadline_s", 3600.0),
         lines=lines,
     )
-
-
-def checked_name(table: Table, key: str, default: str) -> str:
-    """A name that can be part of a file name."""
-    found = table.text(key, default) or default
-    if not _NAME.fullmatch(found):
-        table.complain(key, f"is {found!r}; use letters, digits, '.', '_' and '-' only, at most 64")
-    return found
 
 
 def _model(top: Table) -> Model:
@@ -196,32 +184,3 @@ def _prefix_caching(top: Table, engine: Table, arguments: dict[str, Any], kinds:
             "must be said: the workloads share a server, prefix_repetition wants the cache on and the others off",
         )
     return needs if said is None else said
-
-
-def _profiles(top: Table, max_model_len: Any) -> tuple[ProfilePass, ...]:
-    found: list[ProfilePass] = []
-    for index, node in enumerate(top.sequence("profile")):
-        table = Table(top.source, node, f"profile[{index}]", _PROFILE)
-        table.choice("kind", "torch", ("torch",))
-        one = ProfilePass(
-            id=checked_name(table, "id", f"torch-{index}"),
-            input_len=table.integer("input_len", 128),
-            output_len=table.integer("output_len", 16),
-            concurrency=table.integer("concurrency", 4),
-            num_prompts=table.integer("num_prompts", 8),
-            max_steps=table.integer("max_steps", 32),
-            delay_steps=table.integer("delay_steps", 0, at_least=0),
-            with_stack=table.flag("with_stack", False),
-            record_shapes=table.flag("record_shapes", True),
-            with_memory=table.flag("with_memory", False),
-            detailed_steps=table.flag("detailed_steps", False),
-            line=node.start_mark.line + 1,
-        )
-        if any(one.id == other.id for other in found):
-            table.complain("id", f"{one.id!r} is taken by another profile")
-        if isinstance(max_model_len, int) and one.input_len + one.output_len > max_model_len:
-            table.complain(
-                "input_len", f"+ output_len is {one.input_len + one.output_len}, over max_model_len {max_model_len}"
-            )
-        found.append(one)
-    return tuple(found)

@@ -12,6 +12,7 @@ import msgspec
 
 Kind = Literal["serve", "latency", "throughput"]
 DataKind = Literal["random", "custom", "prefix_repetition", "timed_trace"]
+ProfileKind = Literal["torch", "nsys", "ncu"]
 ModelKind = Literal["hub", "path", "package"]
 
 
@@ -127,10 +128,16 @@ class Workload:
 
 @dataclass(frozen=True)
 class ProfilePass:
-    """A short run under vLLM's torch profiler, apart from measuring."""
+    """A short run under a profiler, apart from measuring.
+
+    `torch` is vLLM's own profiler; a `teacher` pass records on a server of its own, without CUDA graphs and with
+    stacks, so that kernels keep the operators they come from. `nsys` is Nsight Systems around such a server; `ncu`
+    is Nsight Compute on the `kernels` that took longest in the torch pass named by `of`, `launches` of them in all.
+    """
 
     id: str
-    kind: Literal["torch"] = "torch"
+    kind: ProfileKind = "torch"
+    teacher: bool = False
     input_len: int = 128
     output_len: int = 16
     concurrency: int = 4
@@ -141,6 +148,9 @@ class ProfilePass:
     record_shapes: bool = True
     with_memory: bool = False
     detailed_steps: bool = False
+    of: str = ""
+    kernels: int = 8
+    launches: int = 24
     line: int = 0
 
 

@@ -10,6 +10,7 @@ from perflab.messages import say
 from perflab.report.execution import execute, find_notebook
 from perflab.report.rendering import render
 from perflab.runs import Run
+from perflab.tasks.breakdown import has_measured_traces
 from perflab.tasks.find import find_runs
 
 LATENCY, BREAKDOWN = "02_latency_and_throughput", "03_gpu_time_breakdown"
@@ -58,5 +59,5 @@ def report(
 def _fitting(runs: list[Run]) -> list[tuple[Path, list[Run]]]:
     """Notebook and the runs that have what it needs; notebooks without any such run are left out."""
     measured = [run for run in runs if any(point.bench and point.kind == "serve" for point in run.manifest.points)]
-    traced = [run for run in runs if any(profile.traces for profile in run.manifest.profiles)]
+    traced = [run for run in runs if has_measured_traces(run)]
     return [(find_notebook(name), of) for name, of in ((LATENCY, measured), (BREAKDOWN, traced)) if of]

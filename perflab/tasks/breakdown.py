@@ -21,7 +21,7 @@ from perflab.errors import InputError
 from perflab.messages import say
 from perflab.read.files import sniff
 from perflab.read.kineto import Trace, read_kineto
-from perflab.runs import Engine, Run, is_run
+from perflab.runs import Engine, Profile, Run, is_run
 from perflab.tasks.find import find_runs
 
 
@@ -113,8 +113,14 @@ class _Source:
     profile: str
 
 
-def breakdown(paths: str | Path | Sequence[str | Path]) -> BreakdownReport:
+def breakdown(paths: str | Path | Sequence[str | Path], *, teacher: bool = False) -> BreakdownReport:
     """Break down the traces of runs (by path or recorded name), of trace files, or of folders with trace files.
+
+    Parameters
+    ----------
+    teacher
+        Take the teacher passes of runs, which tell what operators kernels belong to, instead of those of the engine
+        as it was measured. The two are never shown together: without CUDA graphs the times are others.
 
     Raises
     ------
@@ -122,9 +128,11 @@ def breakdown(paths: str | Path | Sequence[str | Path]) -> BreakdownReport:
         When a path is none of these, or no trace is there.
     """
     parts = [paths] if isinstance(paths, str | Path) else list(paths)
-    sources = [source for part in parts for source in _sources(part)]
+    sources = [source for part in parts for source in _sources(part, "teacher" if teacher else "measured")]
     if not any(source.traces for source in sources):
-        raise InputError(say("breakdown.no_trace"), path=str(parts[0]) if parts else None)
+        others = [source for part in parts for source in _sources(part, "measured" if teacher else "teacher")]
+        why = "no_trace" if not others else "no_teacher" if teacher else "only_teacher"
+        raise InputError(say(f"breakdown.{why}"), path=str(parts[0]) if parts else None)
     trust: list[Check] = []
     ranks: list[RankBreakdown] = []
     findings: list[Finding] = []
@@ -141,18 +149,28 @@ def breakdown(paths: str | Path | Sequence[str | Path]) -> BreakdownReport:
     return BreakdownReport([str(part) for part in parts], trust, ranks, findings)
 
 
-def _sources(part: str | Path) -> list[_Source]:
+def _sources(part: str | Path, role: str) -> list[_Source]:
     path = Path(part)
     if path.exists() and not is_run(path):
         files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
         traces = files if path.is_file() else [p for p in files if sniff(p) == "kineto"]
         if traces:
             return [_Source(path.name, traces, Engine(), "files")]
-    return [source for run in find_runs(part) for source in _of_run(run)]
+    return [source for run in find_runs(part) for source in _of_run(run, role)]
 
 
-def _of_run(run: Run) -> list[_Source]:
-    several = sum(bool(profile.traces) for profile in run.manifest.profiles) > 1
+def has_measured_traces(run: Run) -> bool:
+    """Whether a run has a pass of the engine as it was measured."""
+    return bool(_of_role(run, "measured"))
+
+
+def _of_role(run: Run, role: str) -> list[Profile]:
+    return [one for one in run.manifest.profiles if one.traces and one.kind == "torch" and one.role == role]
+
+
+def _of_run(run: Run, role: str) -> list[_Source]:
+    profiles = _of_role(run, role)
+    several = len(profiles) > 1
     return [
         _Source(
             f"{run.manifest.title} ({profile.id})" if several else run.manifest.title,
@@ -160,8 +178,7 @@ def _of_run(run: Run) -> list[_Source]:
             run.manifest.engine,
             profile.id,
         )
-        for profile in run.manifest.profiles
-        if profile.traces
+        for profile in profiles
     ]
 
 

@@ -12,29 +12,31 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 from perflab import __version__
 from perflab.capture.arguments import check_arguments
 from perflab.capture.client import BenchHost
 from perflab.capture.clock import Anchor, write_anchors
-from perflab.capture.engine import ServerGoneError, start_server
+from perflab.capture.engine import Server, ServerGoneError, start_server
 from perflab.capture.environment import shown_environment
 from perflab.capture.hardware import hardware
+from perflab.capture.launch import Launch, launch_for
 from perflab.capture.models import ReadyModel, ready_model
+from perflab.capture.ncu import Ncu, run_ncu
+from perflab.capture.nsys import collect, end_server
 from perflab.capture.offline import measure_offline
 from perflab.capture.point import Bench, begun, measure
 from perflab.capture.probe import Probe, engine_python, has_vllm, probe
 from perflab.capture.process import ends_on_signals
 from perflab.capture.telemetry import TelemetrySampler
 from perflab.capture.torch_profile import profile, profile_begun
-from perflab.errors import CaptureError
+from perflab.errors import CaptureError, InputError
 from perflab.experiment import Experiment, Plan, PlannedPoint, PlannedProfile, plan
-from perflab.experiment.commands import profiler_config
-from perflab.experiment.plan import profile_groups
+from perflab.experiment.plan import profile_groups, rides_along
 from perflab.messages import say
 from perflab.runs import SCHEMA, Engine, Manifest, Run, RunWriter, now, open_run
+from perflab.tasks.capture_profiles import skipped, tools, top_kernels
 from perflab.tasks.capture_records import Manuscript, Outlook, Progress
 
 _RESTARTS = 1
@@ -170,6 +172,7 @@ class _Session:
     telemetry: TelemetrySampler
     anchors: list[Anchor] = field(default_factory=list)
     servers: int = 0
+    programs: dict[str, str] = field(default_factory=dict)
 
     @property
     def writer(self) -> RunWriter:
@@ -178,7 +181,18 @@ class _Session:
     def run(self, steps: Plan) -> None:
         for planned in steps.offline:
             self._measure_offline(planned)
-        groups = _grouped(steps)
+        programs, reasons = tools(steps.profiles, self.engine)
+        for one in steps.profiles:
+            if one.spec.kind in reasons:
+                self.record.excuse(skipped(profile_begun(one, 0), reasons[one.spec.kind]))
+        self.programs = programs
+        groups = [group for group in _grouped(steps) if group[0].spec.kind not in reasons]
+        self._on_servers(steps, groups)
+        for one in steps.profiles:
+            if one.spec.kind == "ncu" and one.spec.kind not in reasons:
+                self._kernels(one)
+
+    def _on_servers(self, steps: Plan, groups: list[list[PlannedProfile]]) -> None:
         if not steps.servers and not groups:
             return
         log = self.writer.path / "client.log"
@@ -186,7 +200,8 @@ class _Session:
         with host:
             for server_run in range(max(steps.servers, 1 if groups else 0)):
                 last = server_run == max(steps.servers, 1) - 1
-                profiles = groups.pop(0) if last and groups else []
+                rides = groups and (not steps.servers or rides_along([one.spec for one in groups[0]]))
+                profiles = groups.pop(0) if last and rides else []
                 self._on_server(host, server_run, steps.of_server(server_run), profiles)
             for profiles in groups:
                 self._on_server(host, server_run, [], profiles)
@@ -245,9 +260,9 @@ class _Session:
     ) -> tuple[list[PlannedPoint | PlannedProfile], str]:
         """Work through `waiting`; what is left of it when the server ended by itself, and how that was."""
         incoming = self.writer.folder(f"profile/.server-{self.servers}") if profiles else None
-        config = profiler_config(profiles[0].spec, str(incoming)) if incoming is not None else None
+        launch = launch_for(self.experiment, profiles, incoming, self.programs)
         try:
-            with self._server(host, server_run, config) as bench:
+            with self._server(host, server_run, launch) as bench:
                 for index, planned in enumerate(waiting):
                     try:
                         if isinstance(planned, PlannedPoint):
@@ -259,24 +274,29 @@ class _Session:
             return [], ""
         finally:
             if incoming is not None:
+                for one in profiles:
+                    self._reports(one, incoming)
                 shutil.rmtree(incoming, ignore_errors=True)
 
     @contextlib.contextmanager
-    def _server(self, host: BenchHost, server_run: int, profiler: dict[str, Any] | None) -> Iterator[Bench]:
+    def _server(self, host: BenchHost, server_run: int, launch: Launch) -> Iterator[Bench]:
         log = self.writer.path / ("server.log" if self.servers == 0 else f"server-{self.servers}.log")
         steps = self.writer.path / log.name.replace("server", "step_records").replace(".log", ".jsonl")
-        records = steps if self.experiment.step_records else None
+        # What a server does under a profiler of its own is not what is measured.
+        records = steps if self.experiment.step_records and launch.measured else None
         self.servers += 1
         message = say("capture.starting")
         with self.outlook.job(f"server {log.name}", None, "start", message) as tick:
             server = start_server(
-                self.experiment,
+                launch.experiment,
                 self.engine,
                 model=self.model.name,
                 local=self.model.local,
                 log=log,
-                profiler=profiler,
+                profiler=launch.profiler,
                 step_records=records,
+                under=launch.under,
+                more=launch.more,
             )
             kept = self.record.server_started(server, server_run, self._environment())
             try:
@@ -300,7 +320,7 @@ class _Session:
             reason = None if server.healthy else bench.trouble() or say("capture.unhealthy", cause=server.cause())
             self.outlook.say("stop", say("capture.stopping"))
             self.telemetry.watch("engine", None)
-            server.stop()
+            (end_server if launch.under else Server.stop)(server)
             self.record.server_ended(server, kept, reason)
             if records is not None:
                 self.record.step_records(records, server_run)
@@ -321,11 +341,41 @@ class _Session:
         self.record.point(point, command, {})
 
     def _profile(self, bench: Bench, planned: PlannedProfile, incoming: Path, server_run: int) -> None:
-        message = say("capture.profiling", id=planned.spec.id)
+        message = say("capture.profiling", id=planned.spec.id, kind=planned.spec.kind)
         self.writer.put_profile(profile_begun(planned, server_run))
         with self.outlook.job(f"profile {planned.spec.id}", planned.estimate_s, "profile", message):
             found, command = profile(
                 bench, planned, incoming, server_run=server_run, ranks=_ranks(self.writer.manifest.engine)
+            )
+        self.record.profile(found, command)
+
+    def _reports(self, planned: PlannedProfile, incoming: Path) -> None:
+        """What nsys wrote of a pass, once its server has ended."""
+        made = [one for one in self.writer.manifest.profiles if one.id == planned.spec.id]
+        if planned.spec.kind == "nsys" and made and made[0].status in ("complete", "partial"):
+            self.record.profile(collect(self.writer, made[0], incoming, self.programs["nsys"]), None)
+
+    def _kernels(self, planned: PlannedProfile) -> None:
+        """A pass under ncu, which builds its own engine."""
+        record = profile_begun(planned, 0)
+        try:
+            names = top_kernels(Run(self.writer.path, self.writer.manifest), planned.spec)
+        except InputError as error:
+            self.record.excuse(skipped(record, str(error)))
+            return
+        self.writer.put_profile(record)
+        message = say("capture.profiling", id=planned.spec.id, kind="ncu")
+        with self.outlook.job(f"profile {planned.spec.id}", planned.estimate_s, "profile", message) as tick:
+            found, command = run_ncu(
+                self.experiment,
+                self.engine,
+                self.writer,
+                planned,
+                record,
+                Ncu(self.programs["ncu"], names),
+                model=self.model.name,
+                local=self.model.local,
+                tick=lambda: tick(message),
             )
         self.record.profile(found, command)
 

@@ -120,6 +120,7 @@ class Manuscript:
         self.writer = writer
         self._secrets = secret_values(os.environ)
         self.last_reason = ""
+        self._excused: set[str] = set()
         text = redact_text(experiment.text, self._secrets)
         (writer.path / "experiment.yaml").write_text(text, encoding="utf-8")
         writer.update(other_files=["experiment.yaml"])
@@ -138,6 +139,9 @@ class Manuscript:
 
     def profile(self, profile: Profile, command: Command | None) -> None:
         """Record a pass that ended."""
+        if profile.status == "skipped":
+            self.excuse(profile)
+            return
         self.writer.put_profile(msgspec.structs.replace(profile, reason=self._reason(profile.reason)))
         if command is not None:
             self.command(command, {})
@@ -165,6 +169,13 @@ class Manuscript:
         ended = msgspec.structs.replace(record, ended=now(), phases=dict(server.phases), reason=self._reason(reason))
         self.writer.put_server(ended)
         self._clean(record.log)
+
+    def excuse(self, profile: Profile) -> None:
+        """Record a pass that this machine cannot make; that is no fault of the run, which can be complete without."""
+        reason = self._reason(profile.reason)
+        self.writer.put_profile(msgspec.structs.replace(profile, status="skipped", reason=reason))
+        self.writer.note(say("capture.pass_skipped", id=profile.id, why=reason))
+        self._excused.add(profile.id)
 
     def step_records(self, file: Path, server_run: int) -> None:
         """Record what a server wrote about its steps; several front ends write a file each."""
@@ -211,7 +222,7 @@ class Manuscript:
         self._settle_open_ones(steps, why or say("capture.no_error_text"))
         manifest = self.writer.manifest
         outcomes = [(point.id, point.status, point.reason) for point in manifest.points]
-        outcomes += [(one.id, one.status, one.reason) for one in manifest.profiles]
+        outcomes += [(one.id, one.status, one.reason) for one in manifest.profiles if one.id not in self._excused]
         bad = [f"{name}: {reason}" for name, status, reason in outcomes if status != "complete"]
         measured = any(point.status in ("complete", "partial") for point in manifest.points)
         measured = measured or any(one.status in ("complete", "partial") for one in manifest.profiles)

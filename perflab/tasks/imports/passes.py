@@ -65,6 +65,7 @@ def copied_profile(run: Run, profile: Profile, copier: Copier, taken: set[str]) 
         id=name,
         traces=[copier.copy(run.file(file), folder) for file in profile.traces],
         frontend_traces=[copier.copy(run.file(file), folder) for file in profile.frontend_traces],
+        reports=[copier.copy(run.file(file), folder) for file in profile.reports],
         tables=[copier.copy(run.file(file), folder) for file in profile.tables],
         bench=None if profile.bench is None else copier.copy(run.file(profile.bench), folder),
     )
