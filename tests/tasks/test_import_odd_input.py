@@ -167,6 +167,30 @@ def test_names_no_manifest_could_hold(tmp_path: Path) -> None:
     assert len(manifest.other_files) == 1 and (tmp_path / "run" / manifest.other_files[0]).read_bytes() == b"\x00\x01"
 
 
+SECRETS = """INFO 11-30 15:22:11 [a.py:1] non-default args: {'api_key': ['top-secret-1'], 'hf_token': None}
+vllm serve m --api-key top-secret-2 --max-num-batched-tokens 512
+HF_TOKEN=top-secret-3 max_tokens=4 eos_token='<|end|>'
+curl -H "Authorization: Bearer top-secret-4" https://user:top-secret-5@host/x
+hf_AbCdEfGhIjKlMnOpQrStUv
+"""
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_secrets_in_what_others_recorded_are_not_kept(tmp_path: Path, pack: bool) -> None:
+    from perflab.read.files import read_text
+
+    write(tmp_path / "server.log", SECRETS)
+    write(tmp_path / "note.md", "password: 'top-secret-6'")
+    write(tmp_path / "a.json", bench(4) | {"api_key": "top-secret-7"})
+    run = import_files([tmp_path / name for name in ("server.log", "note.md", "a.json")], tmp_path / "run", pack=pack)
+    everything = "".join(read_text(file)[0] for file in run.path.rglob("*") if file.is_file())
+    assert "top-secret" not in everything and "hf_AbC" not in everything
+    assert "--max-num-batched-tokens 512" in everything and "max_tokens=4 eos_token='<|end|>'" in everything
+    assert "'hf_token': None" in everything, "nothing is hidden where there is nothing"
+    assert sum("were replaced" in note for note in run.manifest.notes) == 3
+    assert latency(run.path).points["concurrency"].tolist() == [4]
+
+
 def test_packing_keeps_bytes_that_are_no_text(tmp_path: Path) -> None:
     import lzma
 

@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+
 from perflab import __version__
 from perflab.errors import InputError
 from perflab.messages import say
@@ -92,8 +94,13 @@ def _fill(writer: RunWriter, found: Found, results: Sequence[Result], pack: bool
         hardware=engines.hardware_of(found),
         points=sorted(points, key=lambda point: point.id),
         profiles=[*_adopted_profiles(found, copier, {profile.id for profile in profiles}), *profiles],
-        log=copier.copy(choice.log.path, "", "server.log") if choice.log else None,
+        log=copier.copy(choice.log.path, "", "server.log", clean=True) if choice.log else None,
         metrics=[copier.copy(path, "metrics") for path in found.metrics],
+        step_records=[
+            msgspec.structs.replace(records, file=copier.copy(run.file(records.file), ""))
+            for run in found.runs
+            for records in run.manifest.step_records
+        ],
         telemetry=copier.copy(found.telemetry[0], "", "telemetry.jsonl") if found.telemetry else None,
         clock=copier.copy(clock[0].file(clock[1] or ""), "", "clock.json") if clock else None,
         model_config=copier.copy(choice.config, "", "config.json") if choice.config else None,
@@ -103,6 +110,7 @@ def _fill(writer: RunWriter, found: Found, results: Sequence[Result], pack: bool
     for run in found.runs:
         for note in run.manifest.notes:
             writer.note(note)
+    reasons += [say("import.cleaned", name=name) for name in copier.cleaned]
     reasons += [say("import.not_read", name=shown(path), why=why) for path, why in found.unreadable]
     for note in [*engines.warnings_of(choice, engine, found, measured), *reasons]:
         writer.note(note)
@@ -117,7 +125,7 @@ def _others(other: Sequence[tuple[Path, str]], copier: Copier) -> tuple[list[str
         if path.stat().st_size > MOST_OTHER:
             notes.append(say("import.too_large", name=name, why=why))
         else:
-            kept.append(copier.copy(path, "other"))
+            kept.append(copier.copy(path, "other", clean=True))
             notes.append(say("import.not_understood", name=name, why=why))
     return kept, notes
 

@@ -8,8 +8,9 @@ import re
 import shutil
 from pathlib import Path
 
-from perflab.read.files import Blocks, read_head
+from perflab.read.files import Blocks, read_head, read_text
 from perflab.runs import RunWriter
+from perflab.tasks.imports.cleaning import cleaned
 
 MOST_OTHER = 64 << 20
 """Files that are not understood are kept up to this size: model weights may lie beside results."""
@@ -28,11 +29,20 @@ class Copier:
     def __init__(self, writer: RunWriter, pack: bool) -> None:
         self.writer = writer
         self.pack = pack
+        self.cleaned: list[str] = []
         self._done: dict[tuple[Path, str], str] = {}
 
-    def copy(self, source: Path, folder: str, name: str | None = None) -> str:
-        """Copy a file to `folder` (of the run; empty: its root); returns its name in the manifest."""
+    def copy(self, source: Path, folder: str, name: str | None = None, *, clean: bool = False) -> str:
+        """Copy a file to `folder` (of the run; empty: its root); returns its name in the manifest.
+
+        With `clean`, secrets in a text are replaced; `self.cleaned` names the files in which there were some.
+        """
         if (source, folder) in self._done:
+            return self._done[source, folder]
+        if clean and (text := _without_secrets(source)) is not None:
+            plain = (name or shown(source)).removesuffix(".gz").removesuffix(".xz")
+            self.cleaned.append(shown(source))
+            self._done[source, folder] = self.write(text, folder, plain + (".xz" if self.pack else ""))
             return self._done[source, folder]
         target = self._target(folder, name or shown(source))
         if self.pack and not read_head(source, 16).startswith(_BINARY):
@@ -53,7 +63,8 @@ class Copier:
         target = self._target(folder, name)
         data = text.encode("utf-8", errors="surrogateescape")
         if self.pack:
-            target, data = target.with_name(target.name.removesuffix(".xz") + ".xz"), lzma.compress(data, preset=6)
+            target = target.with_name(target.name.removesuffix(".xz") + ".xz")
+            data = lzma.compress(data, preset=6)
         target = _free(target)
         target.write_bytes(data)
         return self.writer.relative(target)
@@ -62,6 +73,15 @@ class Copier:
         place = self.writer.path / folder
         place.mkdir(parents=True, exist_ok=True)
         return place / safe_name(name)
+
+
+def _without_secrets(source: Path) -> str | None:
+    """The text of a file with its secrets replaced; None where there are none, or it is no text."""
+    if source.stat().st_size > MOST_OTHER or b"\x00" in (head := read_head(source, 1 << 16)) or not head:
+        return None
+    text = read_text(source)[0]
+    clean = cleaned(text)
+    return clean if clean != text else None
 
 
 def safe_name(name: str) -> str:

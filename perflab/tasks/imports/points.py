@@ -17,6 +17,7 @@ from perflab.read.bench import BenchResult
 from perflab.read.bench_printed import Printed
 from perflab.read.files import read_text
 from perflab.runs import Load, Point, Run
+from perflab.tasks.imports.cleaning import cleaned
 from perflab.tasks.imports.copying import Copier, safe_name, shown
 from perflab.tasks.imports.sorting import ResultFile, date_ns
 
@@ -130,7 +131,7 @@ def points_of(
             label = ", ".join(part for part in one.sweep if part)
             point = msgspec.structs.replace(point, workload=label, server_run=servers.index(one.sweep[0]))
         if console := next((path for path, tables in printed if _is_of(tables, one.result)), None):
-            point = msgspec.structs.replace(point, printed=copier.copy(console, "bench"))
+            point = msgspec.structs.replace(point, printed=copier.copy(console, "bench", clean=True))
         points.append(msgspec.structs.replace(point, model=model_of(one.result)))
     return points
 
@@ -177,11 +178,12 @@ def load_of(result: BenchResult) -> Load:
 def result_file(one: Result, copier: Copier, folder: str) -> str:
     """The result as a file of its own in the run; returns its name in the manifest."""
     if one.of == 1 and one.kind not in _WRAPPED and one.sweep is None:
-        return copier.copy(one.path, folder)
+        return copier.copy(one.path, folder, clean=True)
     if one.of == 1:
-        return copier.copy(one.path, folder, f"{one.name}.json")
+        return copier.copy(one.path, folder, f"{one.name}.json", clean=True)
     record = _records(one.path)[one.number - 1]
-    return copier.write(json.dumps([record] if one.kind == "bench_wrapped" else record), folder, f"{one.name}.json")
+    text = cleaned(json.dumps([record] if one.kind == "bench_wrapped" else record))
+    return copier.write(text, folder, f"{one.name}.json")
 
 
 def _records(path: Path) -> list[Any]:

@@ -132,7 +132,8 @@ def adopted(run: Run) -> set[Path]:
     for point in run.manifest.points:
         names += [point.bench, point.printed, point.metrics_before, point.metrics_after, point.samples]
     for profile in run.manifest.profiles:
-        names += [*profile.traces, *profile.frontend_traces, *profile.reports, *profile.tables, profile.bench]
+        names += [*profile.traces, *profile.reports, *profile.frontend_traces, *profile.tables, profile.bench]
+    names += [records.file for records in run.manifest.step_records]
     return {(run.path / name).resolve() for name in names if name is not None}
 
 
