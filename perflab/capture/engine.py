@@ -18,6 +18,7 @@ from perflab.capture.serverlog import phase_of, settings
 from perflab.errors import CaptureError
 from perflab.experiment.commands import HOST, serve_argv
 from perflab.experiment.spec import Experiment
+from perflab.messages import say
 
 Said = Callable[[str], None]
 _POLL_S = 0.2
@@ -57,6 +58,11 @@ class Server:
         return self.group.running
 
     @property
+    def ending(self) -> str:
+        """How it ended, in words."""
+        return self.group.ending
+
+    @property
     def healthy(self) -> bool:
         """Whether it runs and says that its engine does (a dead engine's server lingers for a moment)."""
         return self.running and http.answers(f"{self.url}/health", timeout_s=10.0)
@@ -92,9 +98,10 @@ class Server:
                 said("ready")
                 return
             if time.monotonic() - self._started > deadline_s:
+                last = max(self.phases, key=self.phases.__getitem__, default="started")
                 raise CaptureError(
-                    f"vllm serve did not answer within {deadline_s:g} s (engine.startup_deadline_s); last in its log:"
-                    f" {self.cause()}"
+                    f"vllm serve did not answer within {deadline_s:g} s (engine.startup_deadline_s sets another limit);"
+                    f" it came as far as: {say(f'capture.phase_{last}')}; last in its log: {self.cause()}"
                 )
             time.sleep(_POLL_S)
 

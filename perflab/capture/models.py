@@ -27,6 +27,7 @@ from perflab.messages import say
 # environment: kept in perflab's cache and put on the path for the one conversion.
 _HELPERS = ("gguf", "accelerate")
 _CHUNK = 1 << 20
+_WEIGHTS = frozenset({".safetensors", ".bin", ".pt", ".pth", ".gguf"})
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,24 @@ class ReadyModel:
     local: bool
     config: Path | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def weights_bytes(self) -> int | None:
+        """The size of its weights on disk; None where they are not here yet."""
+        if self.config is None:
+            return None
+        files = [file for file in self.config.parent.iterdir() if file.suffix in _WEIGHTS and file.is_file()]
+        return sum(file.stat().st_size for file in files) or None
+
+    @property
+    def startup_deadline_s(self) -> float:
+        """How long a server of this model may take until it answers: 10 minutes, and 1 second per 50 MB of weights.
+
+        50 MB/s is what a slow network file system delivers; compiling and capturing graphs fit into the 10 minutes.
+        An hour where the weights are yet to be downloaded.
+        """
+        size = self.weights_bytes
+        return 3600.0 if size is None else float(round(600 + size / 50e6))
 
 
 def ready_model(model: Model, probe: Probe, said: Callable[[str], None] = lambda _: None) -> ReadyModel:

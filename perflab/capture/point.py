@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from perflab.capture.attached import AttachedServer
 from perflab.capture.client import BenchHost, Outcome
 from perflab.capture.clock import Anchor, anchor
 from perflab.capture.engine import Server, ServerGoneError
@@ -31,13 +32,15 @@ class Bench:
     probe: Probe
     writer: RunWriter
     host: BenchHost
-    server: Server
+    server: Server | AttachedServer
     tokenizer: str
 
     @property
     def target(self) -> Target:
         """The server to talk to."""
         model = self.experiment.model
+        if isinstance(self.server, AttachedServer):
+            return Target(model.served_name, self.tokenizer, 0, model.trust_remote_code, self.server.url)
         return Target(model.served_name, self.tokenizer, self.server.port, model.trust_remote_code)
 
     def argv(self, request: Request, result: Path | None = None) -> list[str]:
@@ -54,7 +57,7 @@ class Bench:
         """Why a call cannot go on."""
         if self.server.running:
             return None
-        return say("capture.server_ended", ending=self.server.group.ending, cause=self.server.cause())
+        return say("capture.server_ended", ending=self.server.ending, cause=self.server.cause())
 
     def require_server(self) -> None:
         """Raise `ServerGoneError` when the server no longer serves."""
@@ -204,6 +207,10 @@ def _remarks(bench: Bench, planned: PlannedPoint, before: str, after: str, sampl
     preempted = increase(before, after, "vllm:num_preemptions_total")
     if preempted:
         yield say("capture.preempted", id=planned.id, count=f"{preempted:.0f}")
+    finished = increase(before, after, "vllm:request_success_total")
+    if finished is not None and finished > planned.request.num_prompts:
+        others = finished - planned.request.num_prompts
+        yield say("capture.others", id=planned.id, count=f"{others:.0f}")
     if total(before, "vllm:num_requests_running"):
         yield say("capture.not_idle", id=planned.id)
     if sampler.failures:

@@ -33,12 +33,13 @@ _UNKNOWN: Arguments = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Target:
-    """The server a client talks to."""
+    """The server a client talks to: on a port of this machine, or at a `url`."""
 
     served_name: str
     tokenizer: str
     port: int
     trust_remote_code: bool = False
+    url: str | None = None
 
 
 @dataclass(frozen=True)
@@ -179,8 +180,9 @@ def bench_argv(
     """
     workload = request.workload
     api = ("openai-chat", "/v1/chat/completions") if workload.chat else ("openai", "/v1/completions")
-    argv = ["vllm", "bench", "serve", "--backend", api[0], "--endpoint", api[1], "--host", HOST]
-    argv += ["--port", str(target.port), "--model", target.served_name, "--tokenizer", target.tokenizer]
+    argv = ["vllm", "bench", "serve", "--backend", api[0], "--endpoint", api[1]]
+    argv += ["--base-url", target.url] if target.url else ["--host", HOST, "--port", str(target.port)]
+    argv += ["--model", target.served_name, "--tokenizer", target.tokenizer]
     argv += _data_options(request)
     argv += ["--num-prompts", str(request.num_prompts), "--seed", str(request.seed)]
     argv += ["--ignore-eos", "--temperature", "0"]

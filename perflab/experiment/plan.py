@@ -23,6 +23,8 @@ from perflab.experiment.spec import Experiment, Load, ProfilePass, Workload
 
 # Stand-ins for what is known only when the run goes on.
 MODEL, PORT, RUN = "MODEL", 8000, "RUN"
+# A server that runs already only has to be asked.
+_ATTACH_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,8 @@ class PlannedProfile:
 class Plan:
     """All of it, in the order it is done: offline points, then each server with its points, then profiles.
 
-    `servers` are those measured on; `servers_in_all` counts the ones that are only profiled too.
+    `servers` are those measured on; `servers_in_all` counts the ones that are only profiled too. `serve_argv` is
+    empty where the server runs already.
     """
 
     points: tuple[PlannedPoint, ...]
@@ -139,20 +142,25 @@ def plan(experiment: Experiment, flavour: Literal["cpu", "gpu"] = "gpu", *, serv
     served = [point for point in points if not point.offline]
     servers = experiment.server_runs if served else 0
     profiles = [_profile(experiment, pace, seeds, one) for one in experiment.profiles]
-    groups = profile_groups(experiment.profiles)
-    # The last measuring server takes the first group of profiles; each further group starts one.
+    groups = [list(experiment.profiles)] if experiment.engine.url else profile_groups(experiment.profiles)
+    groups = [group for group in groups if group]
+    # The last measuring server takes the first group of profiles; each further group starts one. A server that runs
+    # already takes them all.
     shared = bool(groups) and rides_along(groups[0])
     servers_in_all = servers + len(groups) - (1 if servers and shared else 0)
     config = profiler_config(groups[0][0], f"{RUN}/profile") if shared and servers_in_all == 1 else None
     total = sum(point.estimate_s for point in points) + sum(one.estimate_s for one in profiles)
-    total += servers_in_all * pace.startup_s + (pace.client_s if servers_in_all else 0.0)
+    attached = experiment.engine.url is not None
+    startup_s = _ATTACH_S if attached else pace.startup_s
+    total += servers_in_all * startup_s + (pace.client_s if servers_in_all else 0.0)
+    serve_line = serve_argv(experiment, model=MODEL, port=PORT, known=serve or {}, profiler=config)
     return Plan(
         points=tuple(points),
         profiles=tuple(profiles),
         servers=servers,
         servers_in_all=servers_in_all,
-        serve_argv=tuple(serve_argv(experiment, model=MODEL, port=PORT, known=serve or {}, profiler=config)),
-        startup_s=pace.startup_s,
+        serve_argv=() if attached else tuple(serve_line),
+        startup_s=startup_s,
         estimate_s=total,
     )
 
@@ -280,4 +288,5 @@ def _profile(experiment: Experiment, pace: Pace, seeds: _Seeds, one: ProfilePass
 
 
 def _target(experiment: Experiment) -> Target:
-    return Target(experiment.model.served_name, MODEL, PORT, experiment.model.trust_remote_code)
+    model = experiment.model
+    return Target(model.served_name, MODEL, PORT, model.trust_remote_code, experiment.engine.url)

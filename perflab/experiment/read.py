@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from perflab.errors import InputError
+from perflab.experiment.attaching import check_attached, read_trace_dir, read_url
 from perflab.experiment.nodes import Source, Table, checked_name
 from perflab.experiment.packaged import packaged_models
 from perflab.experiment.profiles import read_profiles
@@ -18,6 +19,7 @@ _TOP = (
     "name", "title", "model", "engine", "workloads", "repeats", "server_runs", "seed", "slos", "prefix_caching",
     "profile", "telemetry", "step_records", "point_deadline_s",
 )  # fmt: skip
+_ENGINE = ("args", "env", "python", "startup_deadline_s", "url", "allow_remote", "trace_dir")
 # What perflab sets itself, and where to say it instead.
 _OURS = {
     "model": "use the top-level key `model`",
@@ -54,8 +56,9 @@ def read_experiment(path: str | Path) -> Experiment:
             top.complain(key, "is missing; see docs/experiment-file.md")
     name = checked_name(top, "name", file.stem)
     model = _model(top)
-    engine_table = top.table("engine", ("args", "env", "python", "startup_deadline_s"))
+    engine_table = top.table("engine", _ENGINE)
     lines: dict[str, int] = {}
+    url = read_url(engine_table, lines)
     arguments = _arguments(engine_table, lines)
     telemetry = top.table("telemetry", ("interval_s",))
     slos = read_slos(top, Slos())
@@ -63,6 +66,9 @@ def read_experiment(path: str | Path) -> Experiment:
     workloads = read_workloads(
         top, slos=slos, repeats=repeats, max_model_len=arguments.get("max_model_len"), lines=lines
     )
+    profiles = read_profiles(top, arguments.get("max_model_len"))
+    if url is not None:
+        check_attached(top, engine_table, workloads, profiles)
     caching = _prefix_caching(top, engine_table, arguments, {w.data.kind for w in workloads if w.kind != "latency"})
     return Experiment(
         path=file,
@@ -75,9 +81,11 @@ def read_experiment(path: str | Path) -> Experiment:
             args=arguments,
             env=_environment(engine_table, lines),
             python=engine_table.text("python"),
-            startup_deadline_s=engine_table.number("startup_deadline_s", 900.0),
+            startup_deadline_s=engine_table.maybe_number("startup_deadline_s"),
+            url=url,
+            trace_dir=read_trace_dir(engine_table),
         ),
-        profiles=read_profiles(top, arguments.get("max_model_len")),
+        profiles=profiles,
         prefix_caching=caching,
         server_runs=top.integer("server_runs", 1),
         seed=top.integer("seed", 0, at_least=0),
@@ -133,6 +141,8 @@ def _arguments(engine: Table, lines: dict[str, int]) -> dict[str, Any]:
         if name in arguments:
             table.complain(given, f"is given twice, as {name} with '-' and with '_'")
         arguments[name] = _value(table, given)
+        if inner := _secret_inside(arguments[name]):
+            table.complain(given, f"holds {inner}, which looks like a secret: put it into the environment of perflab")
         lines[f"engine.args.{name}"] = table.lines[given]
     return arguments
 
@@ -142,6 +152,16 @@ def _value(table: Table, key: str) -> Any:
     if isinstance(found, list | dict) and not found:
         table.complain(key, "is empty; leave it out to get vLLM's default")
     return found
+
+
+def _secret_inside(value: Any) -> str | None:
+    """The first key within an argument that is named like a secret and has a text."""
+    for key, inner in value.items() if isinstance(value, dict) else ():
+        if isinstance(inner, str) and is_secret_name(str(key)):
+            return str(key)
+        if found := _secret_inside(inner):
+            return found
+    return None
 
 
 def _environment(engine: Table, lines: dict[str, int]) -> dict[str, str]:

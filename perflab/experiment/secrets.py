@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 HIDDEN = "***"
 
@@ -29,6 +30,19 @@ def redact_text(text: str, values: Iterable[str] = ()) -> str:
             text = text.replace(value, HIDDEN)
     text = _URL.sub(rf"\g<scheme>{HIDDEN}@", text)
     return _BEARER.sub(rf"\g<1>{HIDDEN}", text)
+
+
+def redact_data(value: Any, values: Iterable[str] = ()) -> Any:
+    """Plain data with its text cleaned, and what stands under a secret name replaced."""
+    kept = tuple(values)
+    if isinstance(value, str):
+        return redact_text(value, kept)
+    if isinstance(value, Mapping):
+        return {
+            key: HIDDEN if inner and isinstance(inner, str) and is_secret_name(str(key)) else redact_data(inner, kept)
+            for key, inner in value.items()
+        }
+    return [redact_data(item, kept) for item in value] if isinstance(value, list | tuple) else value
 
 
 def redact_env(env: Mapping[str, str], values: Iterable[str] = ()) -> dict[str, str]:

@@ -42,12 +42,18 @@ class Model:
 
 @dataclass(frozen=True)
 class EngineSpec:
-    """How vLLM is started. `args` are its own names with underscores; nested mappings become JSON."""
+    """How vLLM is started, or where it runs already (`url`).
+
+    `args` are its own names with underscores; nested mappings become JSON. `startup_deadline_s` None: as long as a
+    model of that size may take. `trace_dir` is where a server that runs already writes its traces.
+    """
 
     args: Mapping[str, Any] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
     python: str | None = None
-    startup_deadline_s: float = 900.0
+    startup_deadline_s: float | None = None
+    url: str | None = None
+    trace_dir: Path | None = None
 
 
 @dataclass(frozen=True)

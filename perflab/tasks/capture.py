@@ -7,15 +7,19 @@ cut short keeps what it has and says why.
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from uuid import uuid4
 
 from perflab import __version__
 from perflab.capture.arguments import check_arguments
+from perflab.capture.arriving import arriving_traces
+from perflab.capture.attached import AttachedServer, attach
 from perflab.capture.client import BenchHost
 from perflab.capture.clock import Anchor, write_anchors
 from perflab.capture.engine import Server, ServerGoneError, start_server
@@ -34,12 +38,14 @@ from perflab.capture.torch_profile import profile, profile_begun
 from perflab.errors import CaptureError, InputError
 from perflab.experiment import Experiment, Plan, PlannedPoint, PlannedProfile, plan
 from perflab.experiment.plan import profile_groups, rides_along
+from perflab.experiment.secrets import redact_data, secret_values
 from perflab.messages import say
-from perflab.runs import SCHEMA, Engine, Manifest, Run, RunWriter, now, open_run
+from perflab.runs import SCHEMA, Engine, Hardware, Manifest, Run, RunWriter, now, open_run
 from perflab.tasks.capture_profiles import skipped, tools, top_kernels
 from perflab.tasks.capture_records import Manuscript, Outlook, Progress
 
 _RESTARTS = 1
+_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
 
 
 def timestamp() -> str:
@@ -84,17 +90,28 @@ def run_experiment(
     """
     with ends_on_signals():
         outlook = Outlook(progress)
+        attached = None
+        if experiment.engine.url is not None:
+            outlook.say("prepare", say("capture.attaching", url=experiment.engine.url))
+            attached = attach(experiment)
+            # Its name for the model is what counts.
+            experiment = replace(experiment, model=replace(experiment.model, served_name=attached.served_name))
         outlook.say("prepare", say("capture.probing"))
         engine = probe(experiment.engine.python)
         remarks = check_arguments(experiment, engine)
         steps = plan(experiment, engine.flavour, serve=engine.arguments["serve"])
-        writer = RunWriter(Path(out).resolve(), _manifest(experiment, engine, steps, remarks))
+        writer = RunWriter(Path(out).resolve(), _manifest(experiment, engine, steps, remarks, attached))
         record = Manuscript(experiment, writer)
         outlook.expect(steps)
         try:
-            _run(experiment, engine, steps, record, outlook)
+            _run(experiment, engine, steps, record, outlook, attached)
         except CaptureError as error:
             record.close(steps, str(error))
+        except OSError as error:
+            if error.errno not in _DISK:
+                record.close(steps, f"{type(error).__name__}: {error}")
+                raise
+            _close_on_full_disk(record, steps, error)
         except BaseException as error:
             # A bug must not leave a manifest that says "running" either.
             stopped = isinstance(error, KeyboardInterrupt)
@@ -106,8 +123,22 @@ def run_experiment(
         return open_run(writer.path)
 
 
-def _manifest(experiment: Experiment, engine: Probe, steps: Plan, remarks: list[str]) -> Manifest:
+def _close_on_full_disk(record: Manuscript, steps: Plan, error: OSError) -> None:
+    """Use the room that was kept for this."""
+    why = say("capture.disk_full", what=(error.strerror or str(error)).lower(), path=record.writer.path)
+    record.writer.use_reserve()
+    try:
+        record.close(steps, why)
+    except OSError as again:
+        raise CaptureError(why) from again
+
+
+def _manifest(
+    experiment: Experiment, engine: Probe, steps: Plan, remarks: list[str], attached: AttachedServer | None
+) -> Manifest:
     notes = list(remarks)
+    if attached is not None:
+        notes += attached.notes({workload.data.kind for workload in experiment.workloads})
     if engine.broken:
         names = ", ".join(sorted(engine.broken))
         notes.append(say("capture.hidden", names=names, torch=engine.torch_version))
@@ -122,25 +153,39 @@ def _manifest(experiment: Experiment, engine: Probe, steps: Plan, remarks: list[
         asked={
             "experiment": experiment.name,
             "model": experiment.model.served_name if experiment.model.kind == "path" else experiment.model.name,
-            "engine_args": dict(experiment.engine.args),
-            "prefix_caching": experiment.prefix_caching,
+            "engine_args": redact_data(dict(experiment.engine.args), secret_values(os.environ)),
+            "prefix_caching": experiment.prefix_caching if attached is None else None,
             "server_runs": experiment.server_runs,
             "points": len(steps.points),
             "profiles": len(steps.profiles),
             "seed": experiment.seed,
         },
-        engine=Engine(
-            flavour=engine.flavour,
-            vllm_version=engine.vllm_version,
-            torch_version=engine.torch_version,
-            python_version=engine.python_version,
-            model=experiment.model.served_name,
-        ),
-        hardware=hardware(),
+        engine=_engine(experiment, engine, attached),
+        hardware=hardware() if attached is None or attached.is_local else Hardware(),
     )
 
 
-def _run(experiment: Experiment, engine: Probe, steps: Plan, record: Manuscript, outlook: Outlook) -> None:
+def _engine(experiment: Experiment, engine: Probe, attached: AttachedServer | None) -> Engine:
+    model = experiment.model.served_name
+    if attached is not None:
+        return Engine(flavour="attached", vllm_version=attached.version, model=model, settings=attached.settings())
+    return Engine(
+        flavour=engine.flavour,
+        vllm_version=engine.vllm_version,
+        torch_version=engine.torch_version,
+        python_version=engine.python_version,
+        model=model,
+    )
+
+
+def _run(
+    experiment: Experiment,
+    engine: Probe,
+    steps: Plan,
+    record: Manuscript,
+    outlook: Outlook,
+    attached: AttachedServer | None,
+) -> None:
     writer = record.writer
     model = ready_model(experiment.model, engine, lambda text: outlook.say("prepare", text))
     for note in model.notes:
@@ -150,7 +195,7 @@ def _run(experiment: Experiment, engine: Probe, steps: Plan, record: Manuscript,
         writer.update(model_config="model_config.json")
     outlook.begin_measuring()
     telemetry = TelemetrySampler(writer.path / "telemetry.jsonl", experiment.telemetry_interval_s)
-    session = _Session(experiment, engine, record, outlook, model, telemetry)
+    session = _Session(experiment, engine, record, outlook, model, telemetry, attached)
     with telemetry:
         try:
             session.run(steps)
@@ -170,6 +215,7 @@ class _Session:
     outlook: Outlook
     model: ReadyModel
     telemetry: TelemetrySampler
+    attached: AttachedServer | None = None
     anchors: list[Anchor] = field(default_factory=list)
     servers: int = 0
     programs: dict[str, str] = field(default_factory=dict)
@@ -198,6 +244,9 @@ class _Session:
         log = self.writer.path / "client.log"
         host = BenchHost(self.experiment, self.engine, local=self.model.local, log=log, run=self.writer.path)
         with host:
+            if self.attached is not None:
+                self._on_attached(host, self.attached, steps)
+                return
             for server_run in range(max(steps.servers, 1 if groups else 0)):
                 last = server_run == max(steps.servers, 1) - 1
                 rides = groups and (not steps.servers or rides_along([one.spec for one in groups[0]]))
@@ -228,6 +277,31 @@ class _Session:
             )
         self.anchors += anchors
         self.record.point(point, command, self._environment())
+
+    def _on_attached(self, host: BenchHost, server: AttachedServer, steps: Plan) -> None:
+        """All points on a server that runs already, then profiles where it has a profiler."""
+        bench = Bench(self.experiment, self.engine, self.writer, host, server, self.model.name)
+        host.start()
+        for index, planned in enumerate(steps.points):
+            try:
+                self._measure(bench, planned)
+            except ServerGoneError as gone:
+                self.record.skip([*steps.points[index:], *steps.profiles], 0, say("capture.not_reached", why=gone))
+                return
+        source = self.experiment.engine.trace_dir
+        if not steps.profiles or source is None or not server.profiles:
+            why = "no_profiler" if steps.profiles and not server.profiles else "traces_elsewhere"
+            self.record.skip(list(steps.profiles), 0, say(f"attached.{why}"))
+            return
+        for one in steps.profiles:
+            incoming = self.writer.folder(f"profile/.{one.spec.id}")
+            try:
+                with arriving_traces(source, incoming):
+                    self._profile(bench, one, incoming, 0)
+            except ServerGoneError as gone:
+                self.record.skip([one], 0, say("capture.not_reached", why=gone))
+            finally:
+                shutil.rmtree(incoming, ignore_errors=True)
 
     def _on_server(
         self, host: BenchHost, server_run: int, points: list[PlannedPoint], profiles: list[PlannedProfile]
@@ -304,9 +378,8 @@ class _Session:
                 host.start()
                 self.telemetry.watch("engine", server.group.pid)
                 self.telemetry.watch("client", host.pid)
-                server.wait_ready(
-                    self.experiment.engine.startup_deadline_s, lambda phase: tick(say(f"capture.phase_{phase}"))
-                )
+                deadline_s = self.experiment.engine.startup_deadline_s or self.model.startup_deadline_s
+                server.wait_ready(deadline_s, lambda phase: tick(say(f"capture.phase_{phase}")))
             except BaseException as error:
                 server.stop()
                 self.record.server_ended(server, kept, str(error))

@@ -16,7 +16,7 @@ from perflab.capture.point import begun
 from perflab.capture.torch_profile import profile_begun
 from perflab.errors import InputError
 from perflab.experiment import Experiment, Plan, PlannedPoint, PlannedProfile
-from perflab.experiment.secrets import redact_argv, redact_text, secret_values
+from perflab.experiment.secrets import redact_argv, redact_data, redact_text, secret_values
 from perflab.messages import say
 from perflab.read.step_records import read_step_records
 from perflab.runs import Command, Point, Profile, RunWriter, Status, StepRecords, now
@@ -160,7 +160,8 @@ class Manuscript:
         record = msgspec.structs.replace(record, ready=now(), phases=dict(server.phases))
         self.writer.put_server(record)
         if not self.writer.manifest.engine.settings:
-            found = {name: self._shown(v) if isinstance(v, str) else v for name, v in server.settings().items()}
+            told = redact_data(server.settings(), self._secrets)
+            found = {name: self._shown(v) if isinstance(v, str) else v for name, v in told.items()}
             self.writer.update(engine=msgspec.structs.replace(self.writer.manifest.engine, settings=found))
         return record
 
