@@ -283,7 +283,8 @@ def _profile(experiment: Experiment, pace: Pace, seeds: _Seeds, one: ProfilePass
     estimate = pace.duration(warm) + 3 * pace.duration(request) + 5.0
     if one.kind == "ncu":
         # An engine of its own, and every launch replayed some ten times.
-        return PlannedProfile(one, request, warm, (), estimate + 1.5 * pace.startup_s)
+        argv = ["ncu", "--kernel-name", "KERNELS", "--launch-count", str(one.launches), "python", "ncu_host.py", MODEL]
+        return PlannedProfile(one, request, warm, tuple(argv), estimate + 1.5 * pace.startup_s)
     return PlannedProfile(one, request, warm, tuple(argv), estimate)
 
 

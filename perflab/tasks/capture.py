@@ -231,6 +231,7 @@ class _Session:
         for one in steps.profiles:
             if one.spec.kind in reasons:
                 self.record.excuse(skipped(profile_begun(one, 0), reasons[one.spec.kind]))
+                self.outlook.forget(f"profile {one.spec.id}", startups=int(one.spec.kind == "nsys"))
         self.programs = programs
         groups = [group for group in _grouped(steps) if group[0].spec.kind not in reasons]
         self._on_servers(steps, groups)

@@ -61,6 +61,12 @@ class Outlook:
         self._startup_s = steps.startup_s
         self._startups_left = steps.servers_in_all
 
+    def forget(self, name: str, startups: int = 0) -> None:
+        """A point or profile of the plan will not be made, nor the servers started that only it would need."""
+        if self._waiting.pop(name, None) is not None:
+            self._total -= 1
+        self._startups_left = max(self._startups_left - startups, 0)
+
     def begin_measuring(self) -> None:
         """The model is ready: preparing it is not part of the time the plan foresaw."""
         self._begin = time.monotonic()

@@ -29,7 +29,7 @@ from perflab.runs import Manifest, Profile, Run, RunWriter, now
 from perflab.tasks import capture_profiles
 from perflab.tasks.breakdown import breakdown
 from perflab.tasks.capture_profiles import tools, top_kernels
-from perflab.tasks.capture_records import Manuscript
+from perflab.tasks.capture_records import Manuscript, Outlook
 
 FILE = """\
 model: Qwen/Qwen3-0.6B
@@ -333,3 +333,16 @@ def test_profiler_configurations():
     assert profiler_config(ProfilePass("a", "nsys"), "/x")["profiler"] == "cuda"
     assert profiler_config(ProfilePass("a"), "/x")["torch_profiler_dir"] == "/x"
     assert nsys_argv("nsys", Path("/x/a"))[0] == "nsys"
+
+
+def test_the_outlook_does_not_wait_for_what_will_not_be_made(experiment):
+    heard = []
+    outlook = Outlook(heard.append)
+    outlook.expect(plan(experiment))
+    outlook.say("prepare", "")
+    outlook.forget("profile graphs", startups=1)
+    outlook.forget("profile graphs")
+    outlook.say("prepare", "")
+    before, after = heard
+    assert (before.total, after.total) == (5, 4)
+    assert before.remaining_s - after.remaining_s > plan(experiment).startup_s
