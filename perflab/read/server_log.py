@@ -161,7 +161,7 @@ class _Reading:
         self._problems.take(line)
         if line.level is None and _ACCESS.match(line.text):
             return
-        for pattern in _compiled():
+        for pattern in () if _DAMAGED.search(line.text) else _compiled():
             if match := pattern.regex.search(line.text):
                 getattr(self, f"_take_{pattern.kind}")(match, pattern.entry, line)
         if match := _BANNER.search(line.text):
@@ -262,6 +262,8 @@ class _Reading:
 
 _SETTINGS = ("max_num_batched_tokens", "max_model_len", "block_size", "async_scheduling", "attention_backend",
              "flash_attention_version", "all_reduce_backends", "nccl_version", "model_runner")  # fmt: skip
+# No figure of vLLM has that many digits, and no column holds them.
+_DAMAGED = re.compile(r"(?<![\d.])\d{16}")
 _SECRET = re.compile(r"(?:^|[._])(?:api_keys?|hf_token|token|password|secret)$")
 _ALL_PARTS = ("weights", "non_torch", "peak_activation", "cuda_graphs", "kv_cache")
 _STARTUP_MEMORY = re.compile(r"Free memory on device[^(]*\(([\d.]+)/[\d.]+ GiB\) on startup\. Desired")

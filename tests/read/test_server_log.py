@@ -334,3 +334,13 @@ def test_cpu_engine(shared):
     assert memory(log) == {(0, "kv_cache"): 1.0}
     assert (log.kv_cache_tokens, log.max_concurrency, log.enforce_eager) == (23_296, 45.5, True)
     assert len(read_server_log(shared / "facts/samples/server_prefix_exp.log").iterations) == 128
+
+
+@pytest.mark.parametrize("what", ["Running: 3", "Waiting: 7", "throughput: 64", "Engine 0", "usage: 41"])
+def test_a_line_whose_figures_are_damaged_is_left_out(tmp_path, what):
+    line = (
+        "INFO 11-30 15:24:25 [l.py:1] Engine 000: Avg prompt throughput: 64.5 tokens/s, Avg generation throughput: "
+        "2.0 tokens/s, Running: 3 reqs, Waiting: 7 reqs, GPU KV cache usage: 41.0%\n"
+    )
+    (tmp_path / "a.log").write_text(line + line.replace(what, what + "9" * 400))
+    assert len(read_server_log(tmp_path / "a.log").throughput) == 1

@@ -191,6 +191,18 @@ def test_secrets_in_what_others_recorded_are_not_kept(tmp_path: Path, pack: bool
     assert latency(run.path).points["concurrency"].tolist() == [4]
 
 
+def test_half_a_surrogate_pair_is_told_as_it_is_written(tmp_path: Path) -> None:
+    result = bench(4) | {
+        "model_id": "m\ud800",
+        "dataset_name": "d\udcff",
+        "run_number": 0,
+        "_benchmark_name": "b\ud800",
+    }
+    write(tmp_path / "a.json", result)
+    (point,) = import_files([tmp_path / "a.json"], tmp_path / "run").manifest.points
+    assert (point.id, point.data) == ("b\\ud800-n0", "d\\udcff")
+
+
 def test_packing_keeps_bytes_that_are_no_text(tmp_path: Path) -> None:
     import lzma
 

@@ -19,7 +19,7 @@ from perflab.errors import InputError
 from perflab.messages import say
 from perflab.runs import SCHEMA, Manifest, Profile, Run, RunWriter, now, open_run
 from perflab.tasks.imports import engine as engines
-from perflab.tasks.imports.copying import MOST_OTHER, Copier, shown
+from perflab.tasks.imports.copying import MOST_OTHER, Copier, shown, valid
 from perflab.tasks.imports.passes import copied_profile, profiles_of, without_pass
 from perflab.tasks.imports.points import Result, copied_point, points_of, results_of, unmatched
 from perflab.tasks.imports.sorting import Found, named, sorted_out
@@ -90,9 +90,9 @@ def _fill(writer: RunWriter, found: Found, results: Sequence[Result], pack: bool
     clock = next(((run, run.manifest.clock) for run in found.runs if run.manifest.clock), None)
     writer.update(
         created=engines.made(results, found) or writer.manifest.created,
-        engine=engine,
+        engine=valid(engine),
         hardware=engines.hardware_of(found),
-        points=sorted(points, key=lambda point: point.id),
+        points=valid(sorted(points, key=lambda point: point.id)),
         profiles=[*_adopted_profiles(found, copier, {profile.id for profile in profiles}), *profiles],
         log=copier.copy(choice.log.path, "", "server.log", clean=True) if choice.log else None,
         metrics=[copier.copy(path, "metrics") for path in found.metrics],
@@ -113,7 +113,7 @@ def _fill(writer: RunWriter, found: Found, results: Sequence[Result], pack: bool
     reasons += [say("import.cleaned", name=name) for name in copier.cleaned]
     reasons += [say("import.not_read", name=shown(path), why=why) for path, why in found.unreadable]
     for note in [*engines.warnings_of(choice, engine, found, measured), *reasons]:
-        writer.note(note)
+        writer.note(valid(note))
 
 
 def _others(other: Sequence[tuple[Path, str]], copier: Copier) -> tuple[list[str], list[str]]:

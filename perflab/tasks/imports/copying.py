@@ -7,6 +7,9 @@ import os
 import re
 import shutil
 from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import msgspec
 
 from perflab.read.files import Blocks, read_head, read_text
 from perflab.runs import RunWriter
@@ -21,6 +24,23 @@ _BINARY = (b"SQLite format 3\0", b"PK\x03\x04", b"\x28\xb5\x2f\xfd")
 def shown(path: Path) -> str:
     """A file's name as text, bytes that are no UTF-8 as `\\xNN`."""
     return os.fsencode(path.name).decode("utf-8", errors="backslashreplace")
+
+
+T = TypeVar("T")
+
+
+def valid(value: T) -> T:
+    """The same with text that a manifest can hold: a JSON file may name half a surrogate pair."""
+    found: Any = value
+    if isinstance(found, str):
+        found = found.encode("utf-8", errors="backslashreplace").decode()
+    elif isinstance(found, list):
+        found = [valid(item) for item in found]
+    elif isinstance(found, dict):
+        found = {valid(key): valid(item) for key, item in found.items()}
+    elif isinstance(found, msgspec.Struct):
+        found = msgspec.structs.replace(found, **valid(msgspec.structs.asdict(found)))
+    return cast(T, found)
 
 
 class Copier:

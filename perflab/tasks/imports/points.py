@@ -18,7 +18,7 @@ from perflab.read.bench_printed import Printed
 from perflab.read.files import read_text
 from perflab.runs import Load, Point, Run
 from perflab.tasks.imports.cleaning import cleaned
-from perflab.tasks.imports.copying import Copier, safe_name, shown
+from perflab.tasks.imports.copying import Copier, safe_name, shown, valid
 from perflab.tasks.imports.sorting import ResultFile, date_ns
 
 # `vllm bench sweep` keeps each combination of its parameters in a folder of this name.
@@ -66,7 +66,7 @@ class Result:
     def name(self) -> str:
         """What the point is called: the sweep's combination and repeat, else the file's name."""
         if self.sweep is not None:
-            return "-".join(part for part in (*self.sweep, f"n{self.run_number}") if part)
+            return valid("-".join(part for part in (*self.sweep, f"n{self.run_number}") if part))
         stem = self.path.name
         for suffix in (".xz", ".gz", ".jsonl", ".json"):
             stem = stem.removesuffix(suffix)
