@@ -132,12 +132,14 @@ def _search(values: _Floats, offset: int, alpha: float, splits: dict[int, float]
 def _refined(values: _Floats, splits: dict[int, float], alpha: float) -> dict[int, float]:
     """Each change placed anew between its neighbours: the first search saw levels on its sides that are not one."""
     for _ in range(3):
-        bounds = [0, *sorted(splits), len(values)]
         again: dict[int, float] = {}
-        for left, right in zip(bounds, bounds[2:], strict=False):
+        left = 0
+        # One after the other, so that what one moves to bounds the next and no level gets too short.
+        for right in [*sorted(splits)[1:], len(values)]:
             at, p = change_p(values[left:right])
             if p <= alpha:
-                again[left + _placed(values[left:right], at)] = p
+                left += _placed(values[left:right], at)
+                again[left] = p
         if again.keys() == splits.keys():
             break
         splits = again

@@ -103,6 +103,14 @@ def test_units_do_not_matter(values: list[float], factor: float, down: bool) -> 
     assert all(0 < change.p <= 0.05 for change in found.changes)
 
 
+def test_many_close_changes_leave_no_level_too_short() -> None:
+    rng = np.random.default_rng(11)
+    for _ in range(200):
+        steps = np.repeat(rng.normal(0, 3, 12), rng.integers(2, 9, 12))
+        found = levels((steps + rng.normal(0, 0.5, len(steps))).tolist())
+        assert all(b - a >= FEWEST_SIDE for a, b in pairwise(found.bounds))
+
+
 def test_holm_is_holm() -> None:
     limits = holm([0.01, None, 0.04, 0.03], 0.05)
     assert limits == [pytest.approx(0.05 / 3), 0.0, 0.0, 0.0], "0.03 is more than 0.05 / 2, so 0.04 is not looked at"
