@@ -62,8 +62,9 @@ def ncu_argv(ncu: Ncu, report: Path, launches: int) -> list[str]:
     pattern = "|".join(re.escape(name) for name in ncu.kernels)
     return [
         ncu.program, "--target-processes", "all", "--profile-from-start", "off", "--kernel-name-base", "function",
-        "--kernel-name", f"regex:^({pattern})$", "--launch-count", str(launches), "--set", "basic",
-        "--section", "MemoryWorkloadAnalysis", "--force-overwrite", "--export", str(report),
+        "--kernel-name", f"regex:^({pattern})$", "--launch-count", str(launches),
+        "--filter-mode", "per-launch-config", "--set", "basic", "--section", "MemoryWorkloadAnalysis",
+        "--force-overwrite", "--export", str(report),
     ]  # fmt: skip
 
 

@@ -27,29 +27,30 @@ def read_profiles(top: Table, max_model_len: Any) -> tuple[ProfilePass, ...]:
         for key in loose.nodes:
             if key not in _KEYS[kind]:
                 loose.complain(key, f"is not for kind {kind}")
-        one = _pass(loose, kind, index, node.start_mark.line + 1)
+        source = _source(loose, found) if kind == "ncu" else None
+        one = _pass(loose, kind, index, source, node.start_mark.line + 1)
         if any(one.id == other.id for other in found):
             loose.complain("id", f"{one.id!r} is taken by another profile")
         if isinstance(max_model_len, int) and one.input_len + one.output_len > max_model_len:
             loose.complain(
                 "input_len", f"+ output_len is {one.input_len + one.output_len}, over max_model_len {max_model_len}"
             )
-        if kind == "ncu":
-            _check_source(loose, one, found)
         found.append(one)
     return tuple(found)
 
 
-def _pass(table: Table, kind: ProfileKind, index: int, line: int) -> ProfilePass:
+def _pass(table: Table, kind: ProfileKind, index: int, source: ProfilePass | None, line: int) -> ProfilePass:
     teacher = table.flag("teacher", False)
+    # Which kernel computes a product follows from its size: those of a pass are met again by a batch like its own.
+    like = source or ProfilePass("")
     return ProfilePass(
         id=checked_name(table, "id", f"{'teacher' if teacher else kind}-{index}"),
         kind=kind,
         teacher=teacher,
-        input_len=table.integer("input_len", 128),
-        output_len=table.integer("output_len", 16),
-        concurrency=table.integer("concurrency", 4),
-        num_prompts=table.integer("num_prompts", 8 if kind != "ncu" else 4),
+        input_len=table.integer("input_len", like.input_len),
+        output_len=table.integer("output_len", like.output_len),
+        concurrency=table.integer("concurrency", like.concurrency),
+        num_prompts=table.integer("num_prompts", like.concurrency if source else like.num_prompts),
         # With stacks a step makes a hundred thousand events; a few show all there is to learn.
         max_steps=table.integer("max_steps", 8 if teacher else 32),
         delay_steps=table.integer("delay_steps", 0, at_least=0),
@@ -57,16 +58,20 @@ def _pass(table: Table, kind: ProfileKind, index: int, line: int) -> ProfilePass
         record_shapes=table.flag("record_shapes", True),
         with_memory=table.flag("with_memory", False),
         detailed_steps=table.flag("detailed_steps", False),
-        of=table.text("of", "") or "",
+        of=source.id if source else "",
         kernels=table.integer("kernels", 8),
-        launches=table.integer("launches", 24),
+        launches=table.integer("launches", 2),
         line=line,
     )
 
 
-def _check_source(table: Table, one: ProfilePass, before: list[ProfilePass]) -> None:
-    torch = [other.id for other in before if other.kind == "torch"]
+def _source(table: Table, before: list[ProfilePass]) -> ProfilePass:
+    """The torch pass whose kernels an ncu pass looks at: the one it names, else the last one before it."""
+    torch = {one.id: one for one in before if one.kind == "torch"}
     if not torch:
         table.complain("kind", "ncu needs a torch pass before it, which tells the kernels that take longest")
-    if one.of and one.of not in torch:
-        table.complain("of", f"is {one.of!r}; the torch passes before it are {', '.join(torch)}")
+    wanted = table.text("of")
+    if wanted is not None and wanted not in torch:
+        table.complain("of", f"is {wanted!r}; the torch passes before it are {', '.join(torch)}")
+    measured = [one for one in torch.values() if not one.teacher]
+    return torch[wanted] if wanted is not None else (measured or list(torch.values()))[-1]

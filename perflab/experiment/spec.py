@@ -138,7 +138,7 @@ class ProfilePass:
 
     `torch` is vLLM's own profiler; a `teacher` pass records on a server of its own, without CUDA graphs and with
     stacks, so that kernels keep the operators they come from. `nsys` is Nsight Systems around such a server; `ncu`
-    is Nsight Compute on the `kernels` that took longest in the torch pass named by `of`, `launches` of them in all.
+    is Nsight Compute on the `kernels` that took longest in torch pass `of`, `launches` of each per size of its grid.
     """
 
     id: str
@@ -156,7 +156,7 @@ class ProfilePass:
     detailed_steps: bool = False
     of: str = ""
     kernels: int = 8
-    launches: int = 24
+    launches: int = 2
     line: int = 0
 
 

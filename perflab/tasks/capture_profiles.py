@@ -45,26 +45,19 @@ def tools(profiles: Sequence[PlannedProfile], engine: Probe) -> tuple[dict[str, 
 def top_kernels(run: Run, spec: ProfilePass) -> list[str]:
     """Bare names of the kernels that took longest in the torch pass that an ncu pass names, longest first.
 
-    The last torch pass before it, unless `of` names one. Copies are no kernels, and collectives cannot be run again
-    on one rank alone.
+    Copies are no kernels, and collectives cannot be run again on one rank alone.
 
     Raises
     ------
     InputError
         When that pass left no trace with device kernels.
     """
-    source = _source(run.manifest.profiles, spec)
-    if source is None or not source.traces:
-        raise InputError(say("profilers.no_kernels", id=spec.of or "torch"))
+    source = next((one for one in run.manifest.profiles if one.id == spec.of and one.traces), None)
+    if source is None:
+        raise InputError(say("profilers.no_kernels", id=spec.of))
     totals = name_totals(categorize(read_kineto(run.file(source.traces[0])).kernels))
     totals = totals[(totals["kind"] == "kernel") & (totals["category"] != "communication")]
     names = [name for name in map(bare_name, totals["name"].astype(str)) if name]
     if not names:
         raise InputError(say("profilers.no_kernels", id=source.id))
     return list(dict.fromkeys(names))[: spec.kernels]
-
-
-def _source(profiles: Sequence[Profile], spec: ProfilePass) -> Profile | None:
-    torch = [one for one in profiles if one.kind == "torch" and (one.id == spec.of or not spec.of)]
-    measured = [one for one in torch if one.role == "measured" and one.traces]
-    return measured[-1] if measured else torch[-1] if torch else None

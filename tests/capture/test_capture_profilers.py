@@ -103,6 +103,15 @@ def test_sizes_of_graphs_go_with_the_graphs(tmp_path):
     assert "cudagraph_capture_sizes" not in without_graphs(read_experiment(file)).engine.args
 
 
+def test_an_ncu_pass_makes_the_batch_of_the_pass_it_looks_at(tmp_path):
+    file = tmp_path / "g.yaml"
+    load = "input_len: 64, output_len: 7, concurrency: 3, num_prompts: 30"
+    file.write_text(FILE.replace("{id: steps, max_steps: 16}", f"{{id: steps, {load}}}").replace("of: steps, ", ""))
+    counters = read_experiment(file).profiles[-1]
+    assert (counters.of, counters.input_len, counters.output_len, counters.num_prompts) == ("steps", 64, 7, 3)
+    assert (counters.kernels, counters.launches) == (2, 2)
+
+
 # nsys
 
 
@@ -212,10 +221,12 @@ def test_bare_names(name, bare):
 
 
 def test_the_ncu_command_is_limited_and_off_until_switched_on():
-    argv = ncu_argv(Ncu("/opt/ncu", ["a_kernel", "b.kernel"]), Path("/r"), 24)
+    argv = ncu_argv(Ncu("/opt/ncu", ["a_kernel", "b.kernel"]), Path("/r"), 2)
     assert option(argv, "--kernel-name") == r"regex:^(a_kernel|b\.kernel)$"
     assert option(argv, "--kernel-name-base") == "function"
-    assert option(argv, "--launch-count") == "24" and option(argv, "--profile-from-start") == "off"
+    # Two of each kernel and size: else the many launches of prefill would be all that is looked at.
+    assert option(argv, "--launch-count") == "2" and option(argv, "--filter-mode") == "per-launch-config"
+    assert option(argv, "--profile-from-start") == "off"
 
 
 def traced(writer, profile="steps", role="measured"):
@@ -228,7 +239,8 @@ def traced(writer, profile="steps", role="measured"):
 def test_top_kernels_come_from_the_named_pass_without_collectives(writer):
     traced(writer)
     run = Run(writer.path, writer.manifest)
-    assert top_kernels(run, ProfilePass("n", "ncu", kernels=5)) == ["nvjet_sm90_tst_64x8_TNT", "flash_fwd_kernel"]
+    both = ["nvjet_sm90_tst_64x8_TNT", "flash_fwd_kernel"]
+    assert top_kernels(run, ProfilePass("n", "ncu", kernels=5, of="steps")) == both
     assert top_kernels(run, ProfilePass("n", "ncu", kernels=1, of="steps")) == ["nvjet_sm90_tst_64x8_TNT"]
     with pytest.raises(InputError, match="no trace with GPU kernels"):
         top_kernels(run, ProfilePass("n", "ncu", of="other"))
