@@ -215,11 +215,13 @@ def test_a_server_that_cannot_start_fails_the_run_with_its_own_words(tmp_path):
     run = run_experiment(read_experiment(file), tmp_path / "run")
     assert run.manifest.status == "failed"
     assert "greater than the derived max_model_len" in run.manifest.reason
+    assert "set engine.args.max_model_len to 8192 or less" in run.manifest.reason
     assert [point.status for point in run.manifest.points] == ["skipped", "skipped"]
     assert run.manifest.servers[0].reason and run.manifest.servers[0].ended
     assert of_vllm() == []
 
 
+@pytest.mark.slow
 def test_an_interruption_leaves_a_readable_run_and_no_process(tmp_path):
     file = tmp_path / "e.yaml"
     file.write_text(TINY)
