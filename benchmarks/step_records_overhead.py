@@ -75,6 +75,7 @@ def point(url: str, model: str, seed: int, requests: int, concurrency: int, toke
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--pairs", type=int, default=20)
+    parser.add_argument("--minutes", type=float, default=30.0, help="no new pair after so long")
     parser.add_argument("--requests", type=int, default=12)
     parser.add_argument("--concurrency", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=32)
@@ -106,7 +107,10 @@ def main() -> None:
             load = (args.requests, args.concurrency, args.tokens)
             point(server.url, experiment.model.served_name, 0, *load)
             ratios, rates = [], {True: [], False: []}
+            end = time.monotonic() + 60 * args.minutes
             for pair in range(args.pairs):
+                if time.monotonic() > end:
+                    break
                 found = {}
                 for on in (True, False) if pair % 2 else (False, True):
                     switch.touch() if on else switch.unlink(missing_ok=True)

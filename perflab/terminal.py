@@ -114,9 +114,8 @@ def run_outcome(run: Run) -> str:
     """Where the run is, what came of it, and what to do next."""
     facts = provenance([run])[0]
     ended = f"{run.path}: {facts.status}" + (f", {facts.reason}" if facts.reason else "")
-    done = (
-        f"{facts.points - facts.failed_points} of {facts.points} points, {len(run.manifest.profiles)} profiling passes"
-    )
+    passes = [one.status in ("complete", "partial") for one in run.manifest.profiles]
+    done = f"{facts.points - facts.failed_points} of {facts.points} points, {sum(passes)} of {len(passes)} passes"
     notes = [f"  note: {note}" for note in facts.notes]
     return "\n".join([f"{ended} ({done})", *notes, f"next: perflab report {run.path} -o report.html"])
 
