@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -22,6 +21,7 @@ import msgspec
 
 from perflab.capture.cache import cache_folder, write_whole
 from perflab.capture.environment import HOSTED, engine_environment
+from perflab.capture.process import Group
 from perflab.errors import CaptureError
 from perflab.experiment.commands import Argument
 
@@ -154,15 +154,17 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 def _ask(python: str, what: str, env: Mapping[str, str], timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="perflab-probe-") as folder:
-        out = Path(folder) / "answer.json"
-        argv = [python, str(HOSTED / "probe.py"), what, str(out)]
-        try:
-            done = subprocess.run(argv, env=dict(env), capture_output=True, text=True, timeout=timeout_s, check=False)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise CaptureError(f"{python} did not answer ({what}): {error}") from error
+        out, printed = Path(folder) / "answer.json", Path(folder) / "printed.txt"
+        # Importing vLLM takes a while and starts processes: they must not outlive perflab.
+        with Group([python, str(HOSTED / "probe.py"), what, str(out)], env, printed) as group:
+            status = group.wait(timeout_s)
+        if status is None:
+            raise CaptureError(f"{python} did not answer within {timeout_s:g} s ({what})")
         if not out.is_file():
-            said = [line for line in done.stderr.strip().splitlines() if line.strip()]
-            why = said[-1].strip() if said else f"exit status {done.returncode}"
-            raise CaptureError(f"{python} cannot say what its vLLM is ({what}): {why}")
+            text = printed.read_text(encoding="utf-8", errors="replace")
+            said = [line.strip() for line in text.splitlines() if line.strip()]
+            raise CaptureError(
+                f"{python} cannot say what its vLLM is ({what}): {said[-1] if said else f'exit status {status}'}"
+            )
         answer: dict[str, Any] = msgspec.json.decode(out.read_bytes())
         return answer

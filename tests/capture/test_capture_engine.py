@@ -239,7 +239,12 @@ def test_an_interruption_leaves_a_readable_run_and_no_process(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_dead_client_and_a_dead_worker_cost_one_point_each(tmp_path):
+@pytest.mark.parametrize(
+    ("victim", "says"),
+    [("VLLM::Worker", "died unexpectedly"), (SERVED, "was killed by SIGKILL")],
+    ids=["worker", "server"],
+)
+def test_a_dead_client_and_a_dead_worker_or_server_cost_one_point_each(tmp_path, victim, says):
     file = tmp_path / "e.yaml"
     file.write_text(TINY.replace("num_prompts: 6", "num_prompts: 16").replace("[1, 2]", "[1, 2, 3, 4]"))
     killed = []
@@ -248,10 +253,10 @@ def test_a_dead_client_and_a_dead_worker_cost_one_point_each(tmp_path):
         if progress.stage != "measure" or " of " not in progress.message or progress.message.startswith("0"):
             return
         point = progress.message.partition(":")[0]
-        wanted = {"c1": "bench_host.py", "c3": "VLLM::Worker"}.get(point.split("-")[3])
+        wanted = {"c1": "bench_host.py", "c3": victim}.get(point.split("-")[3])
         if wanted and point not in killed and ": 0 of" not in progress.message:
-            (victim,) = [one for one in of_vllm() if wanted in " ".join(one.cmdline())]
-            victim.kill()
+            (one,) = [one for one in of_vllm() if wanted in " ".join(one.cmdline())]
+            one.kill()
             killed.append(point)
 
     run = run_experiment(read_experiment(file), tmp_path / "run", kill)
@@ -264,6 +269,6 @@ def test_a_dead_client_and_a_dead_worker_cost_one_point_each(tmp_path):
     )
     assert run.manifest.status == "partial"
     assert len(run.manifest.servers) == 2
-    assert "died unexpectedly" in run.manifest.servers[0].reason
+    assert says in run.manifest.servers[0].reason
     assert any("started again" in note for note in run.manifest.notes)
     assert of_vllm() == []
