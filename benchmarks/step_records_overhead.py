@@ -120,7 +120,7 @@ def main() -> None:
                 print(f"pair {pair}: with {found[True]:.1f}, without {found[False]:.1f} tokens/s", flush=True)
         records = read_step_records(steps)
     mean = statistics.fmean(ratios)
-    half = scipy.stats.t.ppf(0.975, len(ratios) - 1) * statistics.stdev(ratios) / math.sqrt(len(ratios))
+    half = float(scipy.stats.t.ppf(0.975, len(ratios) - 1)) * statistics.stdev(ratios) / math.sqrt(len(ratios))
     took = records.table["record_ns"]
     answer = {
         "pairs": len(ratios),
