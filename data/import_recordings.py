@@ -16,7 +16,6 @@ TITLES = {
     "llama3-8b-fp8": "Llama-3-8B shape, FP8 online, 1 x H200",
     "llama3-8b-awq": "Llama-3-8B shape, AWQ 4-bit, 1 x H200",
     "llama3-8b-eager": "Llama-3-8B shape, BF16, enforce_eager, 1 x H200",
-    "llama3-8b-nograph-stacks": "Llama-3-8B shape, BF16, compiled without CUDA graphs, with stacks, 1 x H200",
     "llama3-8b-tp2": "Llama-3-8B shape, BF16, tensor parallel 2, 2 x H200",
     "llama3-70b-bf16-tp2": "Llama-3-70B shape, BF16, tensor parallel 2, 2 x H200",
     "llama3-70b-awq-tp2": "Llama-3-70B shape, AWQ 4-bit, tensor parallel 2, 2 x H200",

@@ -1,13 +1,16 @@
-"""Put a captured run into data/recorded/, text and traces xz-compressed: python data/pack_run.py RUN NAME [NOTE ...]
+"""Put a captured run into data/recorded/, text and traces xz-compressed.
+
+    python data/pack_run.py [--without PASS] RUN NAME [NOTE ...]
 
 What the client printed and the profiler's tables stay out, since the results and traces say the same. So do the
-generated texts; times of single requests keep whole nanoseconds, which is what perflab reads of them.
+generated texts; times of single requests keep whole nanoseconds, which is what perflab reads of them. A profiling pass
+named by --without stays out too, and what came of the run is then said of the rest.
 """
 
+import argparse
 import json
 import lzma
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +20,28 @@ from perflab.runs import MANIFEST, open_run
 LEFT_OUT = ("printed", "tables")
 
 
-def main(source: Path, name: str, notes: list[str]) -> None:
+def main(source: Path, name: str, notes: list[str], without: str | None = None) -> None:
     """Copy every file the manifest names, compressed, and rename it there."""
     run = open_run(source)
     target = Path(__file__).resolve().parent / "recorded" / name
     shutil.rmtree(target, ignore_errors=True)
-    manifest = _packed(json.loads((source / MANIFEST).read_text()), run.path, target)
+    whole = json.loads((source / MANIFEST).read_text())
+    manifest = _packed(_rest(whole, without) if without else whole, run.path, target)
     manifest["notes"] = [*notes, *manifest.get("notes", [])]
     (target / MANIFEST).write_text(json.dumps(manifest, indent=1))
     open_run(target)
     size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
     print(f"{name}: {size / 1e6:.2f} MB")
+
+
+def _rest(manifest: dict[str, Any], without: str) -> dict[str, Any]:
+    """The manifest without one profiling pass; complete if all that is left is."""
+    kept = [profile for profile in manifest["profiles"] if profile["id"] != without]
+    outcomes = {part["status"] for part in [*manifest["points"], *kept]}
+    rest = manifest | {"profiles": kept}
+    if outcomes <= {"complete", "skipped"}:
+        rest |= {"status": "complete", "reason": None}
+    return rest
 
 
 def _packed(value: object, source: Path, target: Path) -> object:
@@ -60,4 +74,10 @@ def _whole_nanoseconds(value: Any) -> Any:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("name")
+    parser.add_argument("notes", nargs="*")
+    parser.add_argument("--without")
+    args = parser.parse_args()
+    main(args.run, args.name, args.notes, args.without)
