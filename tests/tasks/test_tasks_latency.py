@@ -52,7 +52,7 @@ def test_a_row_of_the_table_is_a_point_and_what_is_not_measured_is_na() -> None:
 def test_the_profiled_result_is_no_measurement() -> None:
     for run in recorded_runs():
         assert "profiled" not in {point.id for point in run.manifest.points}
-        assert all(profile.bench is not None for profile in run.manifest.profiles)
+        assert all(profile.bench for profile in run.manifest.profiles if profile.status == "complete")
 
 
 def test_the_json_document_is_strict_json() -> None:
