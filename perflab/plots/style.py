@@ -187,7 +187,8 @@ def head_figure(figure: Figure, title: str, subtitle: str = "") -> None:
     for text, size, weight, colour in ((title, 11.5, "bold", INK), (subtitle, 9.0, "normal", MUTED)):
         if text:
             artist = figure.text(0, 0, text, fontsize=size, fontweight=weight, color=colour, va="top", linespacing=1.2)
-            wrap(artist, width - 2 * _MARGIN)
+            # A page draws SVG text in its reader's own font, which may run wider than the one measured here.
+            wrap(artist, 0.94 * (width - 2 * _MARGIN))
             artist.set_in_layout(False)
             artist.set_gid(_HEADING)
             heading.append((artist, top))
