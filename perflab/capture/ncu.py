@@ -29,6 +29,7 @@ from perflab.runs import Command, Profile, RunWriter, now
 _IMPORT_S = 300.0
 _TICK_S = 0.5
 # One process, so that the kernels run where the counters are switched on; no pool of compilers to follow.
+_KV_CACHE = 2 << 30
 _ENVIRONMENT = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
 
 
@@ -86,6 +87,9 @@ def run_ncu(
     task = folder / "task.json"
     spec = planned.spec
     arguments = {
+        # ncu saves and restores device memory around each pass; with the card full it has to go to the host: seen on an
+        # H200, minutes a kernel. The few requests of this pass need no more cache than this.
+        "kv_cache_memory_bytes": _KV_CACHE,
         **without_graphs(experiment).engine.args,
         "model": model,
         "enable_prefix_caching": experiment.prefix_caching,

@@ -276,6 +276,7 @@ def test_what_becomes_of_ncus_endings(experiment, writer, tmp_path, monkeypatch,
     assert found.status == status and (found.reason is None if said is None else said in found.reason)
     task = json.loads((writer.path / "profile/counters/task.json").read_text())
     assert task["llm"]["compilation_config"]["cudagraph_mode"] == "NONE" and task["llm"]["model"] == "m"
+    assert task["llm"]["kv_cache_memory_bytes"] == 2 << 30, "a full card would be saved to the host around each pass"
     assert command.argv[-1].endswith("task.json")
     if status == "complete":
         assert found.reports[0] == "profile/counters/counters.ncu-rep"
