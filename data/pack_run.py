@@ -1,10 +1,11 @@
 """Put a captured run into data/recorded/, text and traces xz-compressed.
 
-    python data/pack_run.py [--without PASS] RUN NAME [NOTE ...]
+    python data/pack_run.py [--without PASS] [--home FOLDER] RUN NAME [NOTE ...]
 
 What the client printed and the profiler's tables stay out, since the results and traces say the same. So do the
 generated texts; times of single requests keep whole nanoseconds, which is what perflab reads of them. A profiling pass
-named by --without stays out too, and what came of the run is then said of the rest.
+named by --without stays out too, and what came of the run is then said of the rest. Paths below --home, a folder of the
+machine that made the run, begin with ~ instead.
 """
 
 import argparse
@@ -20,13 +21,13 @@ from perflab.runs import MANIFEST, open_run
 LEFT_OUT = ("printed", "tables")
 
 
-def main(source: Path, name: str, notes: list[str], without: str | None = None) -> None:
+def main(source: Path, name: str, notes: list[str], without: str | None = None, home: str | None = None) -> None:
     """Copy every file the manifest names, compressed, and rename it there."""
     run = open_run(source)
     target = Path(__file__).resolve().parent / "recorded" / name
     shutil.rmtree(target, ignore_errors=True)
     whole = json.loads((source / MANIFEST).read_text())
-    manifest = _packed(_rest(whole, without) if without else whole, run.path, target)
+    manifest = _packed(_rest(whole, without) if without else whole, run.path, target, home)
     manifest["notes"] = [*notes, *manifest.get("notes", [])]
     (target / MANIFEST).write_text(json.dumps(manifest, indent=1))
     open_run(target)
@@ -44,18 +45,22 @@ def _rest(manifest: dict[str, Any], without: str) -> dict[str, Any]:
     return rest
 
 
-def _packed(value: object, source: Path, target: Path) -> object:
+def _packed(value: object, source: Path, target: Path, home: str | None) -> object:
     if isinstance(value, dict):
-        return {key: _packed(part, source, target) for key, part in value.items() if key not in LEFT_OUT}
+        return {key: _packed(part, source, target, home) for key, part in value.items() if key not in LEFT_OUT}
     if isinstance(value, list):
-        return [_packed(part, source, target) for part in value]
+        return [_packed(part, source, target, home) for part in value]
     if isinstance(value, str) and value and len(value) < 200 and (source / value).is_file():
-        text, _ = read_text(source / value)
+        text = _homeless(read_text(source / value)[0], home)
         packed = target / f"{value.removesuffix('.gz')}.xz"
         packed.parent.mkdir(parents=True, exist_ok=True)
         packed.write_bytes(lzma.compress(_slim(value, text).encode(), preset=6))
         return packed.relative_to(target).as_posix()
-    return value
+    return _homeless(value, home) if isinstance(value, str) else value
+
+
+def _homeless(text: str, home: str | None) -> str:
+    return text.replace(f"{home.rstrip('/')}/", "~/") if home else text
 
 
 def _slim(name: str, text: str) -> str:
@@ -79,5 +84,6 @@ if __name__ == "__main__":
     parser.add_argument("name")
     parser.add_argument("notes", nargs="*")
     parser.add_argument("--without")
+    parser.add_argument("--home")
     args = parser.parse_args()
-    main(args.run, args.name, args.notes, args.without)
+    main(args.run, args.name, args.notes, args.without, args.home)
