@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from perflab import units
-from perflab.runs import Hardware, Run
+from perflab.runs import Hardware, Run, StepRecords
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,8 @@ class Provenance:
     points: int
     failed_points: int
     notes: tuple[str, ...]
+    step_records: int = 0
+    step_record_ns: float | None = None
 
     @property
     def facts(self) -> dict[str, str]:
@@ -37,6 +39,8 @@ class Provenance:
             "Engine": self.vllm_version and f"vLLM {self.vllm_version} ({self.flavour} build)",
             "Hardware": self.hardware,
             "Tensor parallel": self.tensor_parallel and str(self.tensor_parallel),
+            "Step records": self.step_record_ns
+            and f"{units.show_count(self.step_records)}, {units.show_time(self.step_record_ns)} each to take",
             "Made": f"{self.created[:16].replace('T', ' ')} UTC, {self.origin} by perflab",
             "Status": self.status if not self.reason else f"{self.status}: {self.reason}",
         }
@@ -81,4 +85,13 @@ def _provenance(run: Run) -> Provenance:
         points=len(m.points),
         failed_points=sum(point.status != "complete" for point in m.points),
         notes=tuple(m.notes),
+        step_records=sum(one.records or 0 for one in m.step_records),
+        step_record_ns=_mean_record_ns(m.step_records),
     )
+
+
+def _mean_record_ns(records: Sequence[StepRecords]) -> float | None:
+    """What taking one record cost on the thread that serves, over all servers; None where none tells."""
+    timed = [(one.records, one.mean_ns) for one in records if one.records and one.mean_ns is not None]
+    count = sum(n for n, _ in timed)
+    return sum(n * ns for n, ns in timed) / count if count else None
