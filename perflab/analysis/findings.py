@@ -18,16 +18,9 @@ from perflab.knowledge.thresholds import threshold
 from perflab.messages import say
 from perflab.runs import Engine
 
-__all__ = ["Finding", "breakdown_findings", "rank_findings", "server_findings"]
+__all__ = ["Finding", "rank_findings", "server_findings"]
 
 _NO_GRAPHS = re.compile(r"cudagraph_mode\W{1,6}(CUDAGraphMode\.)?NONE")
-
-
-def breakdown_findings(
-    record: Mapping[str, Any], idle: Mapping[str, Any], engine: Engine, checks: Sequence[Check], *, run: str = ""
-) -> list[Finding]:
-    """Findings about one rank; see `rank_findings`."""
-    return rank_findings([record], [idle], engine, checks, run=run)
 
 
 def rank_findings(

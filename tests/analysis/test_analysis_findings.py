@@ -3,12 +3,17 @@ from typing import Any
 import pytest
 
 from perflab.analysis.checks import Check
-from perflab.analysis.findings import Finding, breakdown_findings, rank_findings, server_findings
+from perflab.analysis.findings import Finding, rank_findings, server_findings
 from perflab.analysis.idle import CAUSES
 from perflab.runs import Engine
 from perflab.schema import CATEGORIES, PHASES
 
 MS = 1_000_000
+
+
+def breakdown_findings(record, idle, engine, checks, *, run=""):
+    """Findings about a pass of one rank."""
+    return rank_findings([record], [idle], engine, checks, run=run)
 
 
 def record(

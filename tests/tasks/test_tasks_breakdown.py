@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from perflab import terminal
 from perflab.errors import InputError
 from perflab.schema import validate
 from perflab.tasks.breakdown import breakdown
@@ -73,3 +74,20 @@ def test_a_file_that_is_no_trace_is_refused_in_one_line(tmp_path: Path, text: st
         breakdown(file)
     assert str(caught.value).startswith(str(file))
     assert "\n" not in str(caught.value)
+
+
+def test_every_foreign_trace_is_answered_or_refused_in_one_line(shared: Path) -> None:
+    """Training traces, other vendors, no GPU events, no steps: nothing of it may end in a traceback."""
+    answered = 0
+    for file in sorted((shared / "fixtures" / "kineto").rglob("*.gz")):
+        if file.stat().st_size > 500_000:
+            continue
+        try:
+            report = breakdown(file)
+        except InputError as error:
+            assert "\n" not in str(error)
+            continue
+        assert terminal.breakdown(report)
+        json.dumps(report.to_json(), allow_nan=False)
+        answered += 1
+    assert answered >= 20
