@@ -1,0 +1,14 @@
+"""What the command line prints: plain text from the tasks' results, one module a command.
+
+`text` holds what they share. A block of its own (collectives, roofline, attribution) is a function that takes the
+task's record and returns text, or an empty string where there is nothing to say; the command's module joins blocks.
+"""
+
+from perflab.terminal.breakdowns import breakdown
+from perflab.terminal.histories import history
+from perflab.terminal.latencies import latency
+from perflab.terminal.machine import doctor
+from perflab.terminal.runs import ProgressPrinter, plan, run_outcome
+from perflab.terminal.text import table
+
+__all__ = ["ProgressPrinter", "breakdown", "doctor", "history", "latency", "plan", "run_outcome", "table"]

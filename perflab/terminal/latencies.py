@@ -1,0 +1,60 @@
+"""What `perflab latency` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perflab.tasks.latency import LatencyReport, OfflinePoint
+from perflab.terminal.text import MARKS, count, ms, number, table
+
+
+def latency(report: LatencyReport) -> str:
+    """A row per measured point, then what can be doubted about them."""
+    points = report.points
+    rows = [
+        [
+            row["run"],
+            row["point"],
+            count(row["completed"]),
+            *(ms(row[name]) for name in ("ttft_p50_ms", "ttft_p99_ms", "tpot_p50_ms", "itl_p99_ms", "e2el_p50_ms")),
+            number(row["output_tokens_per_s"], 1),
+            number(row["requests_per_s"], 2),
+        ]
+        for row in points.to_dict("records")
+    ]
+    head = ["run", "point", "n", "TTFT p50", "TTFT p99", "TPOT p50", "ITL p99", "E2EL p50", "output tok/s", "req/s"]
+    doubts = [
+        f"  {MARKS[check.status]}  {measured.run}, {measured.point.id}: {check.detail}"
+        for measured in report.runs
+        for check in measured.validity
+        if check.status in ("warn", "fail")
+    ]
+    blocks = ["Latencies in milliseconds; - is not measured.\n" + table(head, rows, left=2)] if rows else []
+    if report.offline:
+        blocks.append(_offline(report.offline))
+    if doubts:
+        blocks.append("What can be doubted\n" + "\n".join(doubts))
+    if report.skipped:
+        blocks.append("Not measured\n" + "\n".join(f"  {text}" for text in report.skipped))
+    return "\n\n".join(blocks)
+
+
+def _offline(points: Sequence[OfflinePoint]) -> str:
+    """Figures of `vllm bench latency` and `throughput` as vLLM reported them."""
+    shown = {
+        "batch mean (ms)": ("avg_latency", 1000.0, 1),
+        "p50 (ms)": ("p50_latency", 1000.0, 1),
+        "p99 (ms)": ("p99_latency", 1000.0, 1),
+        "req/s": ("request_throughput", 1.0, 2),
+        "total tok/s": ("total_token_throughput", 1.0, 1),
+    }
+    rows = [
+        [point.run, point.point.id, f"vllm bench {point.result.kind}"]
+        + [number(_scaled(point.metrics.get(name), scale), digits) for name, scale, digits in shown.values()]
+        for point in points
+    ]
+    return "Without a server: an engine of its own\n" + table(["run", "point", "by", *shown], rows, left=3)
+
+
+def _scaled(value: float | None, scale: float) -> float | None:
+    return None if value is None else value * scale
