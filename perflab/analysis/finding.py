@@ -99,3 +99,11 @@ def bench_command(engine: Engine, *, seed: int = 1) -> str:
 def is_on(value: Any) -> bool:
     """Whether a setting is true, as Python or a log writes it."""
     return value is True or str(value).strip().lower() == "true"
+
+
+def number(value: Any) -> float | None:
+    """A setting as a number; None where it is none."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None

@@ -10,8 +10,8 @@ from perflab.messages import say
 from perflab.report.execution import execute, find_notebook
 from perflab.report.rendering import render
 from perflab.runs import Run
-from perflab.tasks.breakdown import has_measured_traces
 from perflab.tasks.find import find_runs
+from perflab.tasks.traces import has_measured_traces
 
 LATENCY, BREAKDOWN = "02_latency_and_throughput", "03_gpu_time_breakdown"
 

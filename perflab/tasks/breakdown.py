@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,16 +13,15 @@ from perflab.analysis.breakdown import breakdown as gpu_breakdown
 from perflab.analysis.breakdown import cpu_breakdown, self_times, summary
 from perflab.analysis.checks import Check, TraceFacts, trace_checks
 from perflab.analysis.finding import Finding
-from perflab.analysis.findings import rank_findings
+from perflab.analysis.findings import pass_findings
 from perflab.analysis.idle import idle_gaps, idle_summary
 from perflab.analysis.kernels import categorize, name_totals, operators
+from perflab.analysis.rules import PassFacts, RankFacts
 from perflab.analysis.steps import steps_from_ranges
 from perflab.errors import InputError
 from perflab.messages import say
-from perflab.read.files import sniff
-from perflab.read.kineto import Trace, read_kineto
-from perflab.runs import Engine, Profile, Run, is_run
-from perflab.tasks.find import find_runs
+from perflab.read.kineto import Trace
+from perflab.tasks.traces import PassSource, all_sources
 
 
 @dataclass(frozen=True)
@@ -83,13 +82,44 @@ class RankBreakdown:
 
 
 @dataclass(frozen=True)
+class PassBreakdown:
+    """One profiling pass: its ranks, whether they can be trusted, and what follows.
+
+    Attributes
+    ----------
+    source
+        Which traces, and of what engine.
+    checks
+        From `perflab.analysis.trust.trace_checks`.
+    """
+
+    source: PassSource
+    ranks: list[RankBreakdown]
+    checks: list[Check]
+    findings: list[Finding]
+
+
+@dataclass(frozen=True)
 class BreakdownReport:
     """What `breakdown` answers."""
 
     inputs: list[str]
-    trust: list[Check]
-    ranks: list[RankBreakdown]
-    findings: list[Finding] = field(default_factory=list)
+    passes: list[PassBreakdown]
+
+    @property
+    def ranks(self) -> list[RankBreakdown]:
+        """The ranks of all passes."""
+        return [rank for one in self.passes for rank in one.ranks]
+
+    @property
+    def trust(self) -> list[Check]:
+        """The checks of all passes."""
+        return [check for one in self.passes for check in one.checks]
+
+    @property
+    def findings(self) -> list[Finding]:
+        """The findings of all passes."""
+        return [finding for one in self.passes for finding in one.findings]
 
     def to_json(self) -> dict[str, Any]:
         """The `breakdown` document of the JSON contract. Collectives come with a later version: null, not none."""
@@ -101,16 +131,6 @@ class BreakdownReport:
             "collectives": None,
             "findings": [finding.to_json() for finding in self.findings],
         }
-
-
-@dataclass(frozen=True)
-class _Source:
-    """The traces of one profiling pass, and what is known of the engine."""
-
-    run: str
-    traces: list[Path]
-    engine: Engine
-    profile: str
 
 
 def breakdown(paths: str | Path | Sequence[str | Path], *, teacher: bool = False) -> BreakdownReport:
@@ -128,61 +148,28 @@ def breakdown(paths: str | Path | Sequence[str | Path], *, teacher: bool = False
         When a path is none of these, or no trace is there.
     """
     parts = [paths] if isinstance(paths, str | Path) else list(paths)
-    sources = [source for part in parts for source in _sources(part, "teacher" if teacher else "measured")]
-    if not any(source.traces for source in sources):
-        others = [source for part in parts for source in _sources(part, "measured" if teacher else "teacher")]
+    sources = all_sources(parts, "teacher" if teacher else "measured")
+    if not any(source.files for source in sources):
+        others = all_sources(parts, "measured" if teacher else "teacher")
         why = "no_trace" if not others else "no_teacher" if teacher else "only_teacher"
         raise InputError(say(f"breakdown.{why}"), path=str(parts[0]) if parts else None)
-    trust: list[Check] = []
-    ranks: list[RankBreakdown] = []
-    findings: list[Finding] = []
-    for source in sources:
-        traces = [read_kineto(path) for path in source.traces]
-        mine = [_rank_breakdown(source, trace) for trace in traces]
-        checks = trace_checks([_facts(trace, rank) for trace, rank in zip(traces, mine, strict=True)], run=source.run)
-        trust += checks
-        ranks += mine
-        on_gpu = [rank for rank in mine if rank.kind == "gpu" and rank.window_ns]
-        if on_gpu:
-            records, idles = [rank.record for rank in on_gpu], [rank.idle for rank in on_gpu]
-            findings += rank_findings(records, idles, source.engine, checks, run=source.run)
-    return BreakdownReport([str(part) for part in parts], trust, ranks, findings)
+    return BreakdownReport([str(part) for part in parts], [_pass_breakdown(source) for source in sources])
 
 
-def _sources(part: str | Path, role: str) -> list[_Source]:
-    path = Path(part)
-    if path.exists() and not is_run(path):
-        files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
-        traces = files if path.is_file() else [p for p in files if sniff(p) == "kineto"]
-        if traces:
-            return [_Source(path.name, traces, Engine(), "files")]
-    return [source for run in find_runs(part) for source in _of_run(run, role)]
+def _pass_breakdown(source: PassSource) -> PassBreakdown:
+    traces = source.traces()
+    ranks = [_rank_breakdown(source, trace) for trace in traces]
+    checks = trace_checks([_facts(trace, rank) for trace, rank in zip(traces, ranks, strict=True)], run=source.run)
+    facts = PassFacts(
+        ranks=[RankFacts(rank.record, rank.idle, rank.kernels, rank.steps) for rank in ranks if rank.window_ns],
+        engine=source.engine,
+        checks=checks,
+        run=source.run,
+    )
+    return PassBreakdown(source, ranks, checks, pass_findings(facts))
 
 
-def has_measured_traces(run: Run) -> bool:
-    """Whether a run has a pass of the engine as it was measured."""
-    return bool(_of_role(run, "measured"))
-
-
-def _of_role(run: Run, role: str) -> list[Profile]:
-    return [one for one in run.manifest.profiles if one.traces and one.kind == "torch" and one.role == role]
-
-
-def _of_run(run: Run, role: str) -> list[_Source]:
-    profiles = _of_role(run, role)
-    several = len(profiles) > 1
-    return [
-        _Source(
-            f"{run.manifest.title} ({profile.id})" if several else run.manifest.title,
-            [run.file(name) for name in profile.traces],
-            run.manifest.engine,
-            profile.id,
-        )
-        for profile in profiles
-    ]
-
-
-def _rank_breakdown(source: _Source, trace: Trace) -> RankBreakdown:
+def _rank_breakdown(source: PassSource, trace: Trace) -> RankBreakdown:
     if trace.has_gpu or trace.cpu_ops is None:
         kernels = categorize(trace.kernels)
         steps = steps_from_ranges(trace.ranges, kernels, trace.launches)

@@ -3,12 +3,19 @@ from typing import Any
 import pytest
 
 from perflab.analysis.checks import Check
-from perflab.analysis.findings import Finding, rank_findings, server_findings
+from perflab.analysis.findings import Finding, pass_findings, server_findings
 from perflab.analysis.idle import CAUSES
+from perflab.analysis.rules import PassFacts, RankFacts
 from perflab.runs import Engine
 from perflab.schema import CATEGORIES, PHASES
 
 MS = 1_000_000
+
+
+def rank_findings(records, idles, engine, checks, *, run=""):
+    """Findings about a pass of several ranks."""
+    ranks = [RankFacts(record, idle) for record, idle in zip(records, idles, strict=True)]
+    return pass_findings(PassFacts(ranks, engine, checks, run))
 
 
 def breakdown_findings(record, idle, engine, checks, *, run=""):

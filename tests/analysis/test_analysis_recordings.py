@@ -8,10 +8,11 @@ import pytest
 
 from perflab.analysis.breakdown import breakdown, cpu_breakdown, overlaps, summary
 from perflab.analysis.checks import TraceFacts, trace_checks
-from perflab.analysis.findings import Finding, rank_findings
+from perflab.analysis.findings import Finding, pass_findings
 from perflab.analysis.idle import idle_gaps, idle_summary
 from perflab.analysis.intervals import union_length
 from perflab.analysis.kernels import categorize, graph_share, name_totals
+from perflab.analysis.rules import PassFacts, RankFacts
 from perflab.analysis.steps import steps_from_ranges
 from perflab.read.kineto import Trace, read_kineto
 from perflab.runs import Engine
@@ -132,7 +133,9 @@ def test_the_recorded_eager_run_is_told_why_its_gpu_waits(shared: Path) -> None:
             idles.append(idle_summary(idle_gaps(kernels, steps, trace.launches, trace.ranges))[trace.rank])
         checks = trace_checks(facts)
         assert {check.status for check in checks} <= {"pass", "not_applicable"}
-        return {f.id: f for f in rank_findings(records, idles, Engine(flavour="gpu", settings=settings), checks)}
+        ranks = [RankFacts(record, idle) for record, idle in zip(records, idles, strict=True)]
+        found = pass_findings(PassFacts(ranks, Engine(flavour="gpu", settings=settings), checks))
+        return {finding.id: finding for finding in found}
 
     eager = found("llama3-8b-eager", {"enforce_eager": True})["host_bound"]
     assert (eager.severity, eager.confidence) == ("critical", 0.9)

@@ -14,7 +14,7 @@ from perflab.errors import InputError
 from perflab.experiment import plan, read_experiment
 from perflab.report import points, sentences, views
 from perflab.runs import Load, Run
-from perflab.tasks.breakdown import BreakdownReport, breakdown
+from perflab.tasks.breakdown import BreakdownReport, RankBreakdown, breakdown
 from perflab.tasks.latency import LatencyReport, latency
 from perflab.tasks.memory import memory
 from perflab.tasks.provenance import provenance
@@ -68,13 +68,17 @@ def test_pieces_are_what_the_plots_take(broken_down: BreakdownReport) -> None:
     assert views.timeline_pieces(broken_down, step=77) == []
 
 
+def with_ranks(report: BreakdownReport, ranks: list[RankBreakdown]) -> BreakdownReport:
+    return dataclasses.replace(report, passes=[dataclasses.replace(report.passes[0], ranks=ranks)])
+
+
 def test_a_cpu_engine_has_pieces_of_its_own_and_no_idle_device(broken_down: BreakdownReport) -> None:
     cpu = dataclasses.replace(broken_down.ranks[0], kind="cpu", source=Path("/elsewhere/cpu.json"))
-    both = dataclasses.replace(broken_down, ranks=[*broken_down.ranks, cpu])
+    both = with_ranks(broken_down, [*broken_down.ranks, cpu])
     assert [p["device"] for p in views.breakdown_pieces(both)] == ["GPU", "CPU"]
     assert [p["of"] for p in views.idle_pieces(both)] == ["small"]
     assert set(views.breakdown_table(both)["device"]) == {"GPU", "CPU"}
-    line = sentences.breakdown_sentences(dataclasses.replace(both, ranks=[cpu]))
+    line = sentences.breakdown_sentences(with_ranks(both, [cpu]))
     assert "is a CPU engine" in line and "nothing of a GPU" in line and "outside operators" in line
 
 
@@ -87,7 +91,7 @@ def test_what_a_breakdown_means(broken_down: BreakdownReport) -> None:
 
 def test_a_trace_without_activity_says_so(broken_down: BreakdownReport) -> None:
     nothing = dataclasses.replace(broken_down.ranks[0], table=schema.empty("breakdown"))
-    assert "no activity" in sentences.breakdown_sentences(dataclasses.replace(broken_down, ranks=[nothing]))
+    assert "no activity" in sentences.breakdown_sentences(with_ranks(broken_down, [nothing]))
 
 
 @pytest.mark.parametrize(

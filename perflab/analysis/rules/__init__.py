@@ -1,0 +1,28 @@
+"""Rules that turn what is known of a profiling pass into findings. Each is silent where its evidence is weak.
+
+A rule is a function of `PassFacts` that returns a `Finding` or None; the tables below name the conclusions it rests on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from perflab.analysis import check as of
+from perflab.analysis.finding import Finding
+from perflab.analysis.rules.communication import exposed_communication
+from perflab.analysis.rules.copies import copies_in_step
+from perflab.analysis.rules.facts import PassFacts, RankFacts
+from perflab.analysis.rules.host import host_bound, outside_operators
+
+__all__ = ["CPU_RULES", "GPU_RULES", "PassFacts", "RankFacts"]
+
+Rule: TypeAlias = Callable[[PassFacts], Finding | None]
+
+GPU_RULES: tuple[tuple[Rule, tuple[str, ...]], ...] = (
+    (host_bound, (of.BREAKDOWN, of.IDLE)),
+    (exposed_communication, (of.BREAKDOWN, of.COMMUNICATION)),
+    (copies_in_step, (of.BREAKDOWN,)),
+)
+CPU_RULES: tuple[tuple[Rule, tuple[str, ...]], ...] = ((outside_operators, (of.PHASES,)),)
+"""About a CPU engine only what its operators leave to Python: the other rules are about a device a host feeds."""
