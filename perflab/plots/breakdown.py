@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from perflab import schema, units
+from perflab.analysis.kernel_names import short_kernel_names
 from perflab.plots import bars, style
-from perflab.plots.names import short_kernel_names
 
 PHASES = ("all", *schema.PHASES)
 _GROUP_OF = {c: group for group, members in schema.GROUPS.items() for c in members} | {"idle": "idle"}

@@ -12,8 +12,8 @@ from matplotlib.collections import PolyCollection
 from matplotlib.ticker import FuncFormatter
 
 from perflab import units
+from perflab.analysis.kernel_names import short_kernel_name
 from perflab.plots import bars, style
-from perflab.plots.names import short_kernel_name
 
 _LANE, _ROW_INCHES = 0.74, 0.5
 _VECTOR_LIMIT = 300

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from perflab import units
-from perflab.plots.names import short_kernel_name
+from perflab.analysis.kernel_names import short_kernel_name
 
 _NOT_MEASURED = '<td class="num na" title="not measured">–</td>'
 _TIMES = ((units.NS_PER_S, "s"), (units.NS_PER_MS, "ms"), (units.NS_PER_US, "µs"))

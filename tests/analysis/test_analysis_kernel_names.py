@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perflab.plots.names import elide, short_kernel_name, short_kernel_names
+from perflab.analysis.kernel_names import elide, short_kernel_name, short_kernel_names
 
 FLASH = (
     "void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<"
