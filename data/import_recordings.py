@@ -9,6 +9,8 @@ import shutil
 import sys
 from pathlib import Path
 
+from slim_trace import main as slim_traces
+
 from perflab.tasks.imports import import_files
 
 TITLES = {
@@ -40,6 +42,7 @@ def main(raw: Path) -> None:
             "One server, one repeat of each load, prefix caching off, random prompts, seed 0.",
         ]
         run = import_files(files, target, title=title, notes=notes, pack=True)
+        slim_traces(sorted(target.rglob("*.pt.trace.json.xz")))
         size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
         print(f"{name}: {len(run.manifest.points)} points, {size / 1e6:.2f} MB")
 

@@ -3,9 +3,9 @@
     python data/pack_run.py [--without PASS] [--home FOLDER] RUN NAME [NOTE ...]
 
 What the client printed and the profiler's tables stay out, since the results and traces say the same. So do the
-generated texts; times of single requests keep whole nanoseconds, which is what perflab reads of them. A profiling pass
-named by --without stays out too, and what came of the run is then said of the rest. Paths below --home, a folder of the
-machine that made the run, begin with ~ instead.
+generated texts; times of single requests keep whole nanoseconds, which is what perflab reads of them; traces are made
+small by `slim_trace.py`. A profiling pass named by --without stays out too, and what came of the run is then said of
+the rest. Paths below --home, a folder of the machine that made the run, begin with ~ instead.
 """
 
 import argparse
@@ -14,6 +14,8 @@ import lzma
 import shutil
 from pathlib import Path
 from typing import Any
+
+from slim_trace import PRESET, slim
 
 from perflab.read.files import read_text
 from perflab.runs import MANIFEST, open_run
@@ -54,7 +56,7 @@ def _packed(value: object, source: Path, target: Path, home: str | None) -> obje
         text = _homeless(read_text(source / value)[0], home)
         packed = target / f"{value.removesuffix('.gz')}.xz"
         packed.parent.mkdir(parents=True, exist_ok=True)
-        packed.write_bytes(lzma.compress(_slim(value, text).encode(), preset=6))
+        packed.write_bytes(lzma.compress(_slim(value, text).encode(), preset=PRESET))
         return packed.relative_to(target).as_posix()
     return _homeless(value, home) if isinstance(value, str) else value
 
@@ -64,6 +66,8 @@ def _homeless(text: str, home: str | None) -> str:
 
 
 def _slim(name: str, text: str) -> str:
+    if ".pt.trace.json" in name:
+        return slim(text)
     if not (name.startswith("bench/") and name.endswith(".json")):
         return text
     result = json.loads(text)
