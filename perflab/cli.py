@@ -81,6 +81,7 @@ def _parser() -> argparse.ArgumentParser:
         sub.add_argument("--json", action="store_true", help="one JSON document on stdout")
         if name == "breakdown":
             sub.add_argument("--teacher", action="store_true", help="the teacher passes, recorded without CUDA graphs")
+        _own_files(sub, rules=name == "breakdown")
         sub.set_defaults(command=command)
 
     report = commands.add_parser("report", help="one self-contained HTML report over runs")
@@ -88,6 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("-o", "--out", type=Path, required=True, metavar="out.html")
     report.add_argument("--title", help="title of the report")
     report.add_argument("--show-code", action="store_true", help="show the notebooks' code")
+    _own_files(report)
     report.set_defaults(command=_report)
 
     lab = commands.add_parser(
@@ -95,6 +97,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     lab.set_defaults(command=_lab)
     return parser
+
+
+def _own_files(parser: argparse.ArgumentParser, *, rules: bool = True) -> None:
+    if rules:
+        parser.add_argument(
+            "--rules", type=Path, metavar="FILE", help="kernel rules of yours (default: $PERFLAB_RULES)"
+        )
+    parser.add_argument(
+        "--thresholds", type=Path, metavar="FILE", help="thresholds of yours (default: $PERFLAB_THRESHOLDS)"
+    )
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -150,7 +162,7 @@ def _breakdown(args: argparse.Namespace) -> int:
     from perflab import terminal
     from perflab.tasks.breakdown import breakdown
 
-    result = breakdown(args.paths, teacher=args.teacher)
+    result = breakdown(args.paths, teacher=args.teacher, rules=args.rules, thresholds=args.thresholds)
     print(_json(result.to_json()) if args.json else terminal.breakdown(result))
     return 0
 
@@ -159,7 +171,7 @@ def _latency(args: argparse.Namespace) -> int:
     from perflab import terminal
     from perflab.tasks.latency import latency
 
-    result = latency(args.paths)
+    result = latency(args.paths, thresholds=args.thresholds)
     print(_json(result.to_json()) if args.json else terminal.latency(result))
     return 0
 
@@ -170,7 +182,8 @@ def _report(args: argparse.Namespace) -> int:
 
     runs = find_runs(args.runs)
     print(f"perflab: executing notebooks over {len(runs)} runs", file=sys.stderr)
-    report([run.path for run in runs], args.out, title=args.title, show_code=args.show_code)
+    paths = [run.path for run in runs]
+    report(paths, args.out, title=args.title, show_code=args.show_code, rules=args.rules, thresholds=args.thresholds)
     print(f"report: {args.out}")
     return 0
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from perflab.analysis.check import Check
-from perflab.knowledge.thresholds import threshold
+from perflab.knowledge.thresholds import Thresholds, own_thresholds
 from perflab.messages import say
 from perflab.runs import Engine
 
@@ -73,17 +73,12 @@ def withheld(finding: Finding, failed: Check) -> Finding:
     )
 
 
-def severity_of(share: float, name: str) -> Severity | None:
-    """How grave a share is by the levels of `thresholds.toml`; None below all of them."""
+def severity_of(share: float, name: str, thresholds: Thresholds | None = None) -> Severity | None:
+    """How grave a share is by the levels of a threshold; None below all of them, or where none is set."""
+    known = own_thresholds() if thresholds is None else thresholds
     levels: tuple[Severity, ...] = ("critical", "warning", "info")
-    for level in levels:
-        try:
-            limit = threshold(name, level)
-        except KeyError:
-            continue
-        if share >= limit:
-            return level
-    return None
+    limits = [(level, known.maybe(name, level)) for level in levels]
+    return next((level for level, limit in limits if limit is not None and share >= limit), None)
 
 
 def bench_command(engine: Engine, *, seed: int = 1) -> str:

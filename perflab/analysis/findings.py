@@ -12,7 +12,8 @@ from perflab.analysis import check as of
 from perflab.analysis.check import Check, undermined
 from perflab.analysis.finding import Finding, withheld
 from perflab.analysis.rules import CPU_RULES, GPU_RULES, PassFacts
-from perflab.analysis.rules.server import contaminated, preempted
+from perflab.analysis.rules.server import contaminated, few_prefix_hits, preempted
+from perflab.knowledge.thresholds import Thresholds, own_thresholds
 from perflab.runs import Engine
 
 __all__ = ["Finding", "pass_findings", "server_findings"]
@@ -45,6 +46,7 @@ def server_findings(
     kv_usage: float | None = None,
     checks: Sequence[Check] = (),
     run: str = "",
+    thresholds: Thresholds | None = None,
 ) -> list[Finding]:
     """Findings from the server's counters over one measured point.
 
@@ -58,9 +60,13 @@ def server_findings(
         The largest KV cache use scraped, 0 to 1.
     checks
         From `bench_checks`.
+    thresholds
+        Perflab's own unless given.
     """
+    limits = own_thresholds() if thresholds is None else thresholds
     found = [
-        (contaminated(deltas, engine, data, run), (of.LOAD,)),
+        (contaminated(deltas, engine, data, run, limits), (of.LOAD,)),
+        (few_prefix_hits(deltas, engine, data, run, limits), ()),
         (preempted(deltas, engine, kv_usage, run), (of.LOAD,)),
     ]
     return _kept([(finding, rests_on) for finding, rests_on in found if finding is not None], checks)

@@ -15,7 +15,8 @@ from perflab.analysis import check as of
 from perflab.analysis.check import Check
 from perflab.analysis.intervals import union_length
 from perflab.analysis.kernels import graph_share, launch_times, name_totals
-from perflab.knowledge.thresholds import threshold
+from perflab.analysis.recording import Recording, recording_checks
+from perflab.knowledge.thresholds import Thresholds, own_thresholds
 from perflab.messages import say
 
 # Calls that put work on the device. A host function runs on the host.
@@ -38,6 +39,8 @@ class TraceFacts:
         What the reader of the file had to say.
     is_frontend
         The API process's trace, which holds no engine; such traces are not checked.
+    recording
+        Of a file that holds several processes, what it says of the recording.
     """
 
     rank: int
@@ -53,6 +56,7 @@ class TraceFacts:
     notes: tuple[str, ...] = ()
     with_stack: bool = False
     is_frontend: bool = False
+    recording: Recording | None = None
 
     @property
     def is_cpu(self) -> bool:
@@ -65,7 +69,7 @@ class TraceFacts:
         return self.kernels[self.kernels["kind"] != "cpu_op"]
 
 
-def trace_checks(traces: Sequence[TraceFacts], *, run: str = "") -> list[Check]:
+def trace_checks(traces: Sequence[TraceFacts], *, run: str = "", thresholds: Thresholds | None = None) -> list[Check]:
     """Every check of the traces of one profiling pass, in reading order.
 
     Parameters
@@ -74,19 +78,23 @@ def trace_checks(traces: Sequence[TraceFacts], *, run: str = "") -> list[Check]:
         One a rank.
     run
         Goes into `source`.
+    thresholds
+        Perflab's own unless given.
     """
+    limits = own_thresholds() if thresholds is None else thresholds
     engines = [trace for trace in traces if not trace.is_frontend]
     found = [
         _complete(engines),
         _gpu_events(engines),
         _ranks(engines),
         _steps(engines),
-        _launches_matched(engines),
-        _clocks(engines),
-        _other(engines),
+        _launches_matched(engines, limits),
+        _clocks(engines, limits),
+        _other(engines, limits),
         _graphs(engines),
-        _overlaps(engines),
+        _overlaps(engines, limits),
         _stacks(engines),
+        *_recordings(engines),
     ]
     return [Check(c.check, c.status, c.detail, c.undermines, run) for c in found]
 
@@ -147,7 +155,7 @@ def _steps(traces: Sequence[TraceFacts]) -> Check:
     return Check("steps_found", "pass", say("trust.steps_found.pass", n=steps))
 
 
-def _launches_matched(traces: Sequence[TraceFacts]) -> Check:
+def _launches_matched(traces: Sequence[TraceFacts], limits: Thresholds) -> Check:
     with_gpu = [trace for trace in traces if trace.has_gpu]
     if not with_gpu:
         return Check("launches_matched", "not_applicable", say("trust.no_device_work"))
@@ -166,17 +174,17 @@ def _launches_matched(traces: Sequence[TraceFacts]) -> Check:
         "unlaunched": units.show_count(unlaunched),
         "activities": units.show_count(activities),
     }
-    if share <= threshold("unmatched_launches", "warn"):
+    if share <= limits.limit("unmatched_launches", "warn"):
         return Check("launches_matched", "pass", say("trust.launches_matched.pass", **fields))
     detail = say("trust.launches_matched.warn", **fields)
-    if share <= threshold("unmatched_launches", "fail"):
+    if share <= limits.limit("unmatched_launches", "fail"):
         return Check("launches_matched", "warn", detail, (of.IDLE,))
     # Work without calls still adds up; calls without work mean that device time is missing.
-    lost = bool(calls) and orphans / calls > threshold("unmatched_launches", "fail")
+    lost = bool(calls) and orphans / calls > limits.limit("unmatched_launches", "fail")
     return Check("launches_matched", "fail", detail, (of.IDLE, of.BREAKDOWN) if lost else (of.IDLE,))
 
 
-def _clocks(traces: Sequence[TraceFacts]) -> Check:
+def _clocks(traces: Sequence[TraceFacts], limits: Thresholds) -> Check:
     late = linked = 0
     worst = 0
     for trace in traces:
@@ -189,16 +197,16 @@ def _clocks(traces: Sequence[TraceFacts]) -> Check:
         worst = max(worst, int(ahead[known].max(initial=0)))
     if not linked:
         return Check("clocks_agree", "not_applicable", say("trust.no_device_work"))
-    if late / linked <= threshold("late_launches", "warn"):
+    if late / linked <= limits.limit("late_launches", "warn"):
         return Check("clocks_agree", "pass", say("trust.clocks_agree.pass", n=units.show_count(linked), late=late))
-    failed = late / linked > threshold("late_launches", "fail")
+    failed = late / linked > limits.limit("late_launches", "fail")
     detail = say(
         "trust.clocks_agree.warn", late=units.show_count(late), n=units.show_count(linked), worst=units.show_time(worst)
     )
     return Check("clocks_agree", "fail" if failed else "warn", detail, (of.IDLE,))
 
 
-def _other(traces: Sequence[TraceFacts]) -> Check:
+def _other(traces: Sequence[TraceFacts], limits: Thresholds) -> Check:
     tables = [trace.table for trace in traces if len(trace.table)]
     if not tables:
         return Check("unknown_kernels", "not_applicable", say("trust.no_activity"))
@@ -206,11 +214,11 @@ def _other(traces: Sequence[TraceFacts]) -> Check:
     busy = int(table.loc[table["category"] != "idle", "exclusive_ns"].sum())
     other = int(table.loc[table["category"] == "other", "exclusive_ns"].sum())
     share = other / busy if busy else 0.0
-    if share <= threshold("other_share", "warn"):
+    if share <= limits.limit("other_share", "warn"):
         return Check("unknown_kernels", "pass", say("trust.unknown_kernels.pass", share=units.show_share(share)))
     names = name_totals(pd.concat([trace.kernels for trace in traces]), "other")["name"].head(3)
     shown = ", ".join(f"`{str(name)[:80]}`" for name in names)
-    failed = share > threshold("other_share", "fail")
+    failed = share > limits.limit("other_share", "fail")
     detail = say("trust.unknown_kernels.warn", share=units.show_share(share), names=shown)
     return Check("unknown_kernels", "fail" if failed else "warn", detail, (of.BREAKDOWN,))
 
@@ -229,7 +237,7 @@ def _graphs(traces: Sequence[TraceFacts]) -> Check:
     return Check("graph_replays", "pass", detail)
 
 
-def _overlaps(traces: Sequence[TraceFacts]) -> Check:
+def _overlaps(traces: Sequence[TraceFacts], limits: Thresholds) -> Check:
     busy = doubled = 0
     for trace in traces:
         work = trace.device_work
@@ -242,7 +250,7 @@ def _overlaps(traces: Sequence[TraceFacts]) -> Check:
     if not busy:
         return Check("stream_overlap", "not_applicable", say("trust.no_device_work"))
     share = doubled / busy
-    if share <= threshold("stream_overlap", "warn"):
+    if share <= limits.limit("stream_overlap", "warn"):
         return Check("stream_overlap", "pass", say("trust.stream_overlap.pass", share=units.show_share(share)))
     return Check(
         "stream_overlap", "warn", say("trust.stream_overlap.warn", share=units.show_share(share)), (of.BREAKDOWN,)
@@ -253,6 +261,17 @@ def _stacks(traces: Sequence[TraceFacts]) -> Check:
     if any(trace.with_stack for trace in traces):
         return Check("profiler_overhead", "warn", say("trust.profiler_overhead.warn"), (of.IDLE,))
     return Check("profiler_overhead", "pass", say("trust.profiler_overhead.pass"))
+
+
+def _recordings(traces: Sequence[TraceFacts]) -> list[Check]:
+    """Of recordings that hold several ranks, each once."""
+    recordings = list({id(trace.recording): trace.recording for trace in traces if trace.recording}.values())
+    if not recordings:
+        return []
+    tables = [trace.table[["category", "exclusive_ns"]] for trace in traces]
+    by = pd.concat(tables).groupby("category", observed=True)["exclusive_ns"].sum()
+    busy = int(by.drop("idle", errors="ignore").sum())
+    return recording_checks(recordings, int(by.get("graph_opaque", 0)), busy)
 
 
 def _device_calls(launches: pd.DataFrame) -> pd.Series:

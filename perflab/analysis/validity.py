@@ -13,7 +13,7 @@ from perflab import units
 from perflab.analysis import check as of
 from perflab.analysis.check import Check
 from perflab.analysis.metrics import prefix_hit_share
-from perflab.knowledge.thresholds import threshold
+from perflab.knowledge.thresholds import Thresholds, own_thresholds
 from perflab.messages import say
 
 
@@ -35,6 +35,8 @@ class BenchFacts:
         Growth of the server's counters during the point, from `counter_deltas`.
     server_means
         Means of the server's histograms, from `histogram_means`.
+    thresholds
+        Perflab's own, or those a user set.
     """
 
     completed: int | None
@@ -49,6 +51,7 @@ class BenchFacts:
     data: str = "random"
     deltas: Mapping[str, float] = field(default_factory=dict)
     server_means: Mapping[str, float] = field(default_factory=dict)
+    thresholds: Thresholds = field(default_factory=own_thresholds)
 
 
 def bench_checks(facts: BenchFacts) -> list[Check]:
@@ -87,10 +90,10 @@ def _failures(facts: BenchFacts) -> Check:
     if not completed:
         return Check("requests_failed", "fail", say("validity.requests_failed.all", failed=failed), _EVERYTHING)
     share = failed / (failed + completed)
-    if share <= threshold("failed_requests", "warn"):
+    if share <= facts.thresholds.limit("failed_requests", "warn"):
         return Check("requests_failed", "pass", say("validity.requests_failed.pass", n=completed))
     detail = say("validity.requests_failed.warn", failed=failed, n=failed + completed, share=units.show_share(share))
-    bad = share > threshold("failed_requests", "fail")
+    bad = share > facts.thresholds.limit("failed_requests", "fail")
     return Check("requests_failed", "fail" if bad else "warn", detail, _EVERYTHING)
 
 
@@ -99,11 +102,14 @@ def _samples(facts: BenchFacts) -> Check:
     n = shown.get("n") if shown else None
     if n is None:
         return Check("enough_samples", "not_applicable", say("validity.enough_samples.unknown"))
-    short = [name for name in ("p90", "p95", "p99") if n < threshold("samples", name)]
+    short = [name for name in ("p90", "p95", "p99") if n < facts.thresholds.limit("samples", name)]
     if not short:
         return Check("enough_samples", "pass", say("validity.enough_samples.pass", n=n))
     detail = say(
-        "validity.enough_samples.warn", n=n, names=", ".join(short), needed=f"{threshold('samples', 'p99'):.0f}"
+        "validity.enough_samples.warn",
+        n=n,
+        names=", ".join(short),
+        needed=f"{facts.thresholds.limit('samples', 'p99'):.0f}",
     )
     return Check("enough_samples", "warn", detail, (of.TAIL,))
 
@@ -119,7 +125,7 @@ def _offered_rate(facts: BenchFacts) -> Check:
     # The client plans the last of n arrivals n/rate after its start, the first anywhere from the start on: keeping up,
     # it sends n-1 requests within n/rate of the first.
     kept_up = facts.rate * (len(arrivals) - 1) / len(arrivals)
-    if sent >= kept_up * (1 - threshold("offered_rate", "warn")):
+    if sent >= kept_up * (1 - facts.thresholds.limit("offered_rate", "warn")):
         return Check("offered_rate", "pass", say("validity.offered_rate.pass", **fields))
     capped = facts.concurrency is not None
     detail = (
@@ -153,10 +159,10 @@ def _prefix_hits(facts: BenchFacts) -> Check:
     shown = units.show_share(share)
     if "prefix" in facts.data:
         return Check("prefix_cache", "not_applicable", say("validity.prefix_cache.meant", share=shown))
-    if share < threshold("prefix_hits", "warn"):
+    if share < facts.thresholds.limit("prefix_hits", "warn"):
         return Check("prefix_cache", "pass", say("validity.prefix_cache.pass", share=shown))
     hits = units.show_count(facts.deltas["prefix_cache_hits"])
-    bad = share >= threshold("prefix_hits", "fail")
+    bad = share >= facts.thresholds.limit("prefix_hits", "fail")
     detail = say("validity.prefix_cache.warn", share=shown, hits=hits)
     return Check("prefix_cache", "fail" if bad else "warn", detail, (of.TTFT, of.THROUGHPUT))
 
@@ -177,7 +183,7 @@ def _warm_up(facts: BenchFacts) -> Check:
         return Check("warm_up", "not_applicable", say("validity.warm_up.unknown"))
     first, rest = timed
     median = float(np.median(rest))
-    if median <= 0 or first <= threshold("warm_up", "ratio") * median or first <= float(np.max(rest)):
+    if median <= 0 or first <= facts.thresholds.limit("warm_up", "ratio") * median or first <= float(np.max(rest)):
         return Check("warm_up", "pass", say("validity.warm_up.pass"))
     detail = say(
         "validity.warm_up.warn",
@@ -206,7 +212,7 @@ def _streaming(facts: BenchFacts) -> Check:
     per_chunk = itl.get("tokens_per_chunk") if itl else None
     if per_chunk is None:
         return Check("streaming", "not_applicable", say("validity.streaming.unknown"))
-    if per_chunk <= threshold("tokens_per_chunk", "warn"):
+    if per_chunk <= facts.thresholds.limit("tokens_per_chunk", "warn"):
         return Check("streaming", "pass", say("validity.streaming.pass"))
     return Check("streaming", "warn", say("validity.streaming.warn", per_chunk=f"{per_chunk:.1f}"), (of.ITL,))
 
@@ -216,7 +222,7 @@ def _tokens(facts: BenchFacts) -> Check:
     if not server or client is None:
         return Check("token_count", "not_applicable", say("validity.token_count.unknown"))
     fields = {"client": units.show_count(client), "server": units.show_count(server)}
-    if abs(client - server) <= threshold("token_count", "warn") * server:
+    if abs(client - server) <= facts.thresholds.limit("token_count", "warn") * server:
         return Check("token_count", "pass", say("validity.token_count.pass", **fields))
     if client > server:
         return Check("token_count", "warn", say("validity.token_count.more", **fields), (of.THROUGHPUT,))
@@ -230,8 +236,8 @@ def _server_ttft(facts: BenchFacts) -> Check:
         return Check("client_server_ttft", "not_applicable", say("validity.client_server_ttft.unknown"))
     client_s = client / 1000
     fields = {"client": units.show_time(client_s * units.NS_PER_S), "server": units.show_time(server * units.NS_PER_S)}
-    near = client_s - server <= threshold("client_server_ttft", "floor_s")
-    if near or client_s <= threshold("client_server_ttft", "ratio") * server:
+    near = client_s - server <= facts.thresholds.limit("client_server_ttft", "floor_s")
+    if near or client_s <= facts.thresholds.limit("client_server_ttft", "ratio") * server:
         return Check("client_server_ttft", "pass", say("validity.client_server_ttft.pass", **fields))
     return Check("client_server_ttft", "warn", say("validity.client_server_ttft.warn", **fields), (of.TTFT,))
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from perflab.errors import InputError
 from perflab.messages import say
-from perflab.report.execution import execute, find_notebook
+from perflab.report.execution import execute, find_notebook, parameters_of
 from perflab.report.rendering import render
 from perflab.runs import Run
 from perflab.tasks.find import find_runs
+from perflab.tasks.own import own
 from perflab.tasks.traces import has_measured_traces
 
 LATENCY, BREAKDOWN = "02_latency_and_throughput", "03_gpu_time_breakdown"
@@ -23,6 +24,8 @@ def report(
     title: str | None = None,
     show_code: bool = False,
     notebooks: Sequence[str | Path] | None = None,
+    rules: str | Path | None = None,
+    thresholds: str | Path | None = None,
 ) -> Path:
     """Write one self-contained HTML report over runs.
 
@@ -37,6 +40,8 @@ def report(
     notebooks
         Notebooks with a parameter `runs`; by default those of perflab for which the runs hold something: latency
         where there are measured points, breakdown where there are traces.
+    rules, thresholds
+        The user's own files (`perflab.tasks.own`), for the notebooks that take such a parameter.
 
     Raises
     ------
@@ -44,16 +49,26 @@ def report(
         When no run is named, the runs hold neither measured points nor traces, or a notebook fails.
     """
     runs = find_runs(paths)
+    own(rules, thresholds)  # what is wrong with them is said before anything runs
     target = Path(out)
     kept = target.parent / f"{target.stem}.notebooks"
     chosen = [(find_notebook(n), runs) for n in notebooks] if notebooks is not None else _fitting(runs)
     if not chosen:
         raise InputError(say("report.page.nothing"), path=runs[0].path)
+    files = {"rules": rules, "thresholds": thresholds}
+    given = {name: Path(path).resolve() for name, path in files.items() if path is not None}
     executed = [
-        execute(notebook, {"runs": [run.path.resolve() for run in of]}, kept / notebook.name) for notebook, of in chosen
+        execute(notebook, {"runs": [run.path.resolve() for run in of], **_taken(notebook, given)}, kept / notebook.name)
+        for notebook, of in chosen
     ]
     told = runs[0].manifest.title if len(runs) == 1 else say("report.page.title", n=len(runs))
     return render(executed, target, title=title or told, show_code=show_code)
+
+
+def _taken(notebook: Path, given: Mapping[str, Path]) -> dict[str, Path]:
+    """Those of the parameters that the notebook has."""
+    known = parameters_of(notebook) if given else {}
+    return {name: path for name, path in given.items() if name in known}
 
 
 def _fitting(runs: list[Run]) -> list[tuple[Path, list[Run]]]:

@@ -16,11 +16,14 @@ from perflab.analysis.finding import Finding
 from perflab.analysis.findings import pass_findings
 from perflab.analysis.idle import idle_gaps, idle_summary
 from perflab.analysis.kernels import categorize, name_totals, operators
+from perflab.analysis.own import RulesUse, own_checks, rules_use
 from perflab.analysis.rules import PassFacts, RankFacts
 from perflab.analysis.steps import steps_from_ranges
 from perflab.errors import InputError
+from perflab.knowledge.categories import Rules
 from perflab.messages import say
 from perflab.read.kineto import Trace
+from perflab.tasks.own import Own, own
 from perflab.tasks.traces import PassSource, all_sources
 
 
@@ -97,6 +100,7 @@ class PassBreakdown:
     ranks: list[RankBreakdown]
     checks: list[Check]
     findings: list[Finding]
+    user_rules: RulesUse | None = None
 
 
 @dataclass(frozen=True)
@@ -130,10 +134,17 @@ class BreakdownReport:
             "ranks": [rank.to_json() for rank in self.ranks],
             "collectives": None,
             "findings": [finding.to_json() for finding in self.findings],
+            "user_rules": [one.user_rules.to_json() for one in self.passes if one.user_rules is not None],
         }
 
 
-def breakdown(paths: str | Path | Sequence[str | Path], *, teacher: bool = False) -> BreakdownReport:
+def breakdown(
+    paths: str | Path | Sequence[str | Path],
+    *,
+    teacher: bool = False,
+    rules: str | Path | None = None,
+    thresholds: str | Path | None = None,
+) -> BreakdownReport:
     """Break down the traces of runs (by path or recorded name), of trace files, or of folders with trace files.
 
     Parameters
@@ -141,42 +152,51 @@ def breakdown(paths: str | Path | Sequence[str | Path], *, teacher: bool = False
     teacher
         Take the teacher passes of runs, which tell what operators kernels belong to, instead of those of the engine
         as it was measured. The two are never shown together: without CUDA graphs the times are others.
+    rules, thresholds
+        The user's own files; see `perflab.tasks.own.own`.
 
     Raises
     ------
     InputError
-        When a path is none of these, or no trace is there.
+        When a path is none of these, no trace is there, or a file of the user's cannot be used.
     """
+    users = own(rules, thresholds)
     parts = [paths] if isinstance(paths, str | Path) else list(paths)
     sources = all_sources(parts, "teacher" if teacher else "measured")
     if not any(source.files for source in sources):
         others = all_sources(parts, "measured" if teacher else "teacher")
         why = "no_trace" if not others else "no_teacher" if teacher else "only_teacher"
         raise InputError(say(f"breakdown.{why}"), path=str(parts[0]) if parts else None)
-    return BreakdownReport([str(part) for part in parts], [_pass_breakdown(source) for source in sources])
+    return BreakdownReport([str(part) for part in parts], [pass_breakdown(source, users) for source in sources])
 
 
-def _pass_breakdown(source: PassSource) -> PassBreakdown:
+def pass_breakdown(source: PassSource, users: Own) -> PassBreakdown:
+    """One profiling pass, read and broken down."""
     traces = source.traces()
-    ranks = [_rank_breakdown(source, trace) for trace in traces]
-    checks = trace_checks([_facts(trace, rank) for trace, rank in zip(traces, ranks, strict=True)], run=source.run)
+    ranks = [_rank_breakdown(source, trace, users.rules) for trace in traces]
+    trace_facts = [_facts(trace, rank) for trace, rank in zip(traces, ranks, strict=True)]
+    use = rules_use([rank.kernels if rank.kind == "gpu" else self_times(rank.kernels) for rank in ranks], users.rules)
+    kind = "CPU" if any(rank.kind == "cpu" for rank in ranks) else "GPU"
+    checks = trace_checks(trace_facts, run=source.run, thresholds=users.thresholds)
+    checks += own_checks(use, users.thresholds, kind=kind, run=source.run)
     facts = PassFacts(
         ranks=[RankFacts(rank.record, rank.idle, rank.kernels, rank.steps) for rank in ranks if rank.window_ns],
         engine=source.engine,
         checks=checks,
         run=source.run,
+        thresholds=users.thresholds,
     )
-    return PassBreakdown(source, ranks, checks, pass_findings(facts))
+    return PassBreakdown(source, ranks, checks, pass_findings(facts), use)
 
 
-def _rank_breakdown(source: PassSource, trace: Trace) -> RankBreakdown:
+def _rank_breakdown(source: PassSource, trace: Trace, rules: Rules) -> RankBreakdown:
     if trace.has_gpu or trace.cpu_ops is None:
-        kernels = categorize(trace.kernels)
+        kernels = categorize(trace.kernels, rules)
         steps = steps_from_ranges(trace.ranges, kernels, trace.launches)
         table = gpu_breakdown(kernels, steps)
         kind: Literal["gpu", "cpu"] = "gpu"
     else:
-        kernels = categorize(operators(trace.cpu_ops))
+        kernels = operators(trace.cpu_ops, rules)
         steps = steps_from_ranges(trace.ranges, kernels)
         table = cpu_breakdown(kernels, trace.ranges)
         kind = "cpu"

@@ -14,13 +14,16 @@ from perflab.analysis.finding import Finding
 from perflab.analysis.findings import server_findings
 from perflab.analysis.latency import DISTRIBUTIONS, RATES, latency_metrics, metrics_from_reported
 from perflab.analysis.metrics import counter_deltas, gauge_statistics, histogram_means
+from perflab.analysis.own import own_checks
 from perflab.errors import InputError
+from perflab.knowledge.thresholds import Thresholds
 from perflab.messages import say
 from perflab.read.bench import BenchResult, read_bench_all
 from perflab.read.files import sniff
 from perflab.read.prometheus import read_metrics, read_samples
 from perflab.runs import Engine, Load, Point, Run, is_run
 from perflab.tasks.find import find_runs
+from perflab.tasks.own import user_thresholds
 
 _RESULTS = ("bench_serve", "bench_latency", "bench_throughput")
 SHOWN = ("mean", "p50", "p90", "p95", "p99")
@@ -148,25 +151,31 @@ class LatencyReport:
         }
 
 
-def latency(paths: str | Path | Sequence[str | Path]) -> LatencyReport:
+def latency(paths: str | Path | Sequence[str | Path], *, thresholds: str | Path | None = None) -> LatencyReport:
     """Latency and throughput of runs (by path or recorded name), or of result files of `vllm bench serve`.
+
+    Parameters
+    ----------
+    thresholds
+        The user's own file; see `perflab.tasks.own`.
 
     Raises
     ------
     InputError
-        When a path is neither, or nothing measured is there.
+        When a path is neither, nothing measured is there, or the file of thresholds cannot be used.
     """
+    limits = user_thresholds(thresholds)
     parts = [paths] if isinstance(paths, str | Path) else list(paths)
     found: list[MeasuredPoint | OfflinePoint] = []
     skipped: list[str] = []
     for part in parts:
         if Path(part).is_file():
-            found += _of_file(Path(part))
+            found += _of_file(Path(part), limits)
         elif files := _result_files(Path(part)):
-            found += [point for file in files for point in _of_file(file)]
+            found += [point for file in files for point in _of_file(file, limits)]
         else:
             for run in find_runs(part):
-                measured, missed = _of_run(run)
+                measured, missed = _of_run(run, limits)
                 found += measured
                 skipped += missed
     if not found:
@@ -187,17 +196,17 @@ def _result_files(folder: Path) -> list[Path]:
     return [file for file in sorted(folder.rglob("*.json")) if sniff(file) in _RESULTS]
 
 
-def _of_file(path: Path) -> list[MeasuredPoint | OfflinePoint]:
+def _of_file(path: Path, limits: Thresholds) -> list[MeasuredPoint | OfflinePoint]:
     found: list[MeasuredPoint | OfflinePoint] = []
     for number, result in enumerate(read_bench_all(path)):
         load = Load(concurrency=result.meta.max_concurrency, rate=result.meta.request_rate)
         name = path.stem if number == 0 else f"{path.stem}#{number + 1}"
         point = Point(id=name, workload=name, load=load, num_prompts=result.meta.num_prompts, status="complete")
-        found.append(_measured(path.stem, path, point, result, ServerView(), Engine()))
+        found.append(_measured(path.stem, path, point, result, ServerView(), Engine(), limits))
     return found
 
 
-def _of_run(run: Run) -> tuple[list[MeasuredPoint | OfflinePoint], list[str]]:
+def _of_run(run: Run, limits: Thresholds) -> tuple[list[MeasuredPoint | OfflinePoint], list[str]]:
     found: list[MeasuredPoint | OfflinePoint] = []
     missed: list[str] = []
     for point in run.manifest.points:
@@ -207,7 +216,9 @@ def _of_run(run: Run) -> tuple[list[MeasuredPoint | OfflinePoint], list[str]]:
             continue
         path = run.file(point.bench)
         result = read_bench_all(path)[0]
-        found.append(_measured(run.manifest.title, path, point, result, _server(run, point), run.manifest.engine))
+        found.append(
+            _measured(run.manifest.title, path, point, result, _server(run, point), run.manifest.engine, limits)
+        )
     return found, missed
 
 
@@ -238,7 +249,7 @@ def measured_metrics(result: BenchResult, slos: Mapping[str, float]) -> dict[str
 
 
 def _measured(
-    run: str, path: Path, point: Point, result: BenchResult, server: ServerView, engine: Engine
+    run: str, path: Path, point: Point, result: BenchResult, server: ServerView, engine: Engine, limits: Thresholds
 ) -> MeasuredPoint | OfflinePoint:
     if result.kind != "serve":
         return OfflinePoint(run, path, point, result)
@@ -256,9 +267,12 @@ def _measured(
         data=point.data,
         deltas=server.deltas,
         server_means=server.means,
+        thresholds=limits,
     )
-    checks = bench_checks(facts)
-    found = server_findings(server.deltas, engine, data=point.data, kv_usage=server.kv_usage, checks=checks, run=run)
+    checks = [*bench_checks(facts), *own_checks(None, limits)]
+    found = server_findings(
+        server.deltas, engine, data=point.data, kv_usage=server.kv_usage, checks=checks, run=run, thresholds=limits
+    )
     return MeasuredPoint(run, path, point, result, metrics, checks, server, found)
 
 

@@ -1,3 +1,4 @@
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -6,6 +7,7 @@ from perflab.analysis.checks import Check
 from perflab.analysis.findings import Finding, pass_findings, server_findings
 from perflab.analysis.idle import CAUSES
 from perflab.analysis.rules import PassFacts, RankFacts
+from perflab.knowledge.thresholds import Thresholds, load_thresholds
 from perflab.runs import Engine
 from perflab.schema import CATEGORIES, PHASES
 
@@ -189,3 +191,18 @@ def test_preemptions() -> None:
     assert "VLLM_CPU_KVCACHE_SPACE" in cpu.change
     assert cpu.impact is None
     assert server_findings({"num_preemptions": 0.0}, engine()) == []
+
+
+def test_few_prefix_hits_are_a_finding_only_where_a_user_asks(tmp_path: Path) -> None:
+    deltas = {"prefix_cache_hits": 50.0, "prefix_cache_queries": 100.0}
+    file = tmp_path / "mine.toml"
+    file.write_text("[prefix_hits_least]\nwarning = 0.9\n")
+    mine = load_thresholds(file)
+
+    def found(data: str, given: Thresholds | None) -> dict[str, str]:
+        return {f.id: f.severity for f in server_findings(deltas, Engine(), data=data, thresholds=given)}
+
+    assert "prefix_cache_below_limit" not in found("prefix_repetition", None)
+    assert found("prefix_repetition", mine)["prefix_cache_below_limit"] == "warning"
+    assert found("random", mine)["prefix_cache_below_limit"] == "info"
+    assert server_findings({}, Engine(), thresholds=mine) == []

@@ -32,7 +32,7 @@ def test_copies_and_sets_are_memory() -> None:
 def test_every_rule_has_evidence_and_none_is_shadowed_by_its_own_words() -> None:
     rules = load_rules().rules
     assert all(len(rule.evidence) > 20 for rule in rules)
-    assert {rule.category for rule in rules} == set(CATEGORIES) - {"graph_opaque", "other"}
+    assert {rule.category for rule in rules} == set(CATEGORIES) - {"other"}
 
 
 def test_a_users_rules_come_first(tmp_path: Path) -> None:
@@ -54,6 +54,8 @@ def test_a_users_rules_come_first(tmp_path: Path) -> None:
         ('[[rule]]\ncategory = "gemm"\npattern = \'x\'\napplies_to = "gpu"\n', "'gpu' is not one of"),
         ('[[rule]]\ncategory = "gemm"\npattern = \'x\'\nwhy = "?"\n', "unknown key 'why'"),
         ('[[rule]]\ncategory = "gemm"\npattern = 3\n', "rule 1 lacks pattern"),
+        ("rules = 3\n", "no [[rule]]"),
+        ("[[rule]]\ncategory='gemm'\npattern='x'\n\n[other]\nx = 1\n", "'other' beside"),
     ],
 )
 def test_a_bad_file_is_one_clear_line(tmp_path: Path, text: str, said: str) -> None:
@@ -64,6 +66,16 @@ def test_a_bad_file_is_one_clear_line(tmp_path: Path, text: str, said: str) -> N
     assert said in str(caught.value)
     assert str(file) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_an_error_names_the_line_of_its_rule(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        "# mine\n\n[[rule]]\ncategory = 'gemm'\npattern = 'x'\n\n[[rule]]\ncategory = 'gemms'\npattern = 'y'\n"
+    )
+    with pytest.raises(InputError) as caught:
+        load_rules(file)
+    assert str(caught.value).startswith(f"{file}:7: rule 2: category 'gemms' is not one of")
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_a_cpu_engine_is_never_spoken_of_as_a_gpu(shared: Path) -> None:
 
 def test_the_json_document_is_strict_json() -> None:
     document = json.loads(json.dumps(breakdown("llama3-8b-tp2").to_json(), allow_nan=False))
-    assert set(document) == {"schema", "inputs", "trust", "ranks", "collectives", "findings"}
+    assert set(document) >= {"schema", "inputs", "trust", "ranks", "collectives", "findings", "user_rules"}
     rank = document["ranks"][0]
     assert sum(c["exclusive_ns"] for c in rank["categories"].values()) + rank["idle_ns"] == rank["window_ns"]
     assert set(rank["phases"]) == {"prefill", "decode", "mixed"}
@@ -91,3 +91,38 @@ def test_every_foreign_trace_is_answered_or_refused_in_one_line(shared: Path) ->
         json.dumps(report.to_json(), allow_nan=False)
         answered += 1
     assert answered >= 20
+
+
+def test_a_users_rules_and_thresholds_are_applied_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rules, thresholds = tmp_path / "rules.toml", tmp_path / "thresholds.toml"
+    rules.write_text("[[rule]]\ncategory = 'moe'\npattern = '^nvjet'\n")
+    thresholds.write_text("[attention_share]\nwarning = 0.05\n")
+    plain = breakdown("llama3-8b-bf16")
+    mine = breakdown("llama3-8b-bf16", rules=rules, thresholds=thresholds)
+    kernels = plain.ranks[0].kernels
+    theirs = kernels["name"].astype(str).str.startswith("nvjet")
+    share = kernels.loc[theirs, "dur_ns"].sum() / kernels["dur_ns"].sum()
+    told = mine.to_json()["user_rules"]
+    assert len(told) == 1 and told[0]["share"] == pytest.approx(share)
+    assert all(name.startswith("nvjet") for name in told[0]["names"])
+    assert plain.to_json()["user_rules"] == []
+    before, after = plain.ranks[0].record["categories"], mine.ranks[0].record["categories"]
+    moved = before["gemm"]["exclusive_ns"] - after["gemm"]["exclusive_ns"]
+    assert moved > 0 and after["moe"]["exclusive_ns"] == moved
+    assert {"user_rules", "user_thresholds"} <= {check.check for check in mine.trust}
+    assert "user_rules" not in {check.check for check in plain.trust}
+    assert [f.id for f in plain.findings if f.id == "attention_share"] == []
+    assert [f.severity for f in mine.findings if f.id == "attention_share"] == ["warning"]
+
+    monkeypatch.setenv("PERFLAB_RULES", str(rules))
+    assert breakdown("llama3-8b-bf16").to_json()["user_rules"] == told
+    monkeypatch.setenv("PERFLAB_RULES", str(tmp_path / "none.toml"))
+    with pytest.raises(InputError, match="cannot be read as a file of kernel rules"):
+        breakdown("llama3-8b-bf16")
+
+
+def test_rules_that_match_nothing_are_said(tmp_path: Path) -> None:
+    rules = tmp_path / "rules.toml"
+    rules.write_text("[[rule]]\ncategory = 'moe'\npattern = '^no_such_kernel'\n")
+    found = [check for check in breakdown("llama3-8b-bf16", rules=rules).trust if check.check == "user_rules"]
+    assert [check.status for check in found] == ["warn"]

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from perflab.analysis import check as of
 from perflab.analysis.finding import Finding
+from perflab.analysis.rules.attention import attention_share
 from perflab.analysis.rules.communication import exposed_communication
 from perflab.analysis.rules.copies import copies_in_step
 from perflab.analysis.rules.facts import PassFacts, RankFacts
@@ -23,6 +24,7 @@ GPU_RULES: tuple[tuple[Rule, tuple[str, ...]], ...] = (
     (host_bound, (of.BREAKDOWN, of.IDLE)),
     (exposed_communication, (of.BREAKDOWN, of.COMMUNICATION)),
     (copies_in_step, (of.BREAKDOWN,)),
+    (attention_share, (of.BREAKDOWN, of.PHASES)),
 )
 CPU_RULES: tuple[tuple[Rule, tuple[str, ...]], ...] = ((outside_operators, (of.PHASES,)),)
 """About a CPU engine only what its operators leave to Python: the other rules are about a device a host feeds."""

@@ -10,7 +10,7 @@ import pandas as pd
 
 from perflab.analysis.check import Check
 from perflab.analysis.finding import Severity, severity_of
-from perflab.knowledge.thresholds import threshold
+from perflab.knowledge.thresholds import Thresholds, own_thresholds
 from perflab.runs import Engine
 from perflab.schema import empty
 
@@ -69,12 +69,15 @@ class PassFacts:
         From `perflab.analysis.trust.trace_checks`.
     run
         Goes into the findings.
+    thresholds
+        The figures at which rules speak: perflab's own, or those a user set.
     """
 
     ranks: Sequence[RankFacts]
     engine: Engine = field(default_factory=Engine)
     checks: Sequence[Check] = ()
     run: str = ""
+    thresholds: Thresholds = field(default_factory=own_thresholds)
 
     def phases(self) -> list[str]:
         """Phases with enough steps on every rank to be spoken about, decode first."""
@@ -84,8 +87,8 @@ class PassFacts:
 
     def limit(self, name: str, level: str) -> float:
         """A threshold."""
-        return threshold(name, level)
+        return self.thresholds.limit(name, level)
 
     def severity(self, share: float, name: str) -> Severity | None:
         """How grave a share is by the levels of a threshold; None below all of them."""
-        return severity_of(share, name)
+        return severity_of(share, name, self.thresholds)

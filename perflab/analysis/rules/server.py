@@ -7,26 +7,55 @@ from collections.abc import Mapping
 from perflab import units
 from perflab.analysis.finding import Finding, bench_command
 from perflab.analysis.metrics import prefix_hit_share
-from perflab.knowledge.thresholds import threshold
+from perflab.knowledge.thresholds import Thresholds
 from perflab.messages import say
 from perflab.runs import Engine
 
 
-def contaminated(deltas: Mapping[str, float], engine: Engine, data: str, run: str) -> Finding | None:
+def contaminated(
+    deltas: Mapping[str, float], engine: Engine, data: str, run: str, thresholds: Thresholds
+) -> Finding | None:
     """Prompts came from the prefix cache where none were meant to."""
     share = prefix_hit_share(deltas)
-    if share is None or share < threshold("prefix_hits", "warn") or "prefix" in data:
+    if share is None or share < thresholds.limit("prefix_hits", "warn") or "prefix" in data:
         return None
     hits, queries = (units.show_count(deltas[f"prefix_cache_{name}"]) for name in ("hits", "queries"))
     return Finding(
         id="prefix_cache_contaminated",
-        severity="warning" if share >= threshold("prefix_hits", "fail") else "info",
+        severity="warning" if share >= thresholds.limit("prefix_hits", "fail") else "info",
         confidence=0.95,
         title=say("finding.prefix_cache.title", share=units.show_share(share)),
         impact={"value": share, "unit": "share"},
         evidence=(say("finding.prefix_cache.counted", hits=hits, queries=queries), say("finding.prefix_cache.seed")),
         change=say("finding.prefix_cache.change"),
         check=bench_command(engine, seed=2),
+        run=run,
+    )
+
+
+def few_prefix_hits(
+    deltas: Mapping[str, float], engine: Engine, data: str, run: str, thresholds: Thresholds
+) -> Finding | None:
+    """Fewer prompt tokens came from the prefix cache than the user asks for; silent where nobody asks."""
+    least, share = thresholds.maybe("prefix_hits_least", "warning"), prefix_hit_share(deltas)
+    if least is None or share is None or share >= least:
+        return None
+    hits, queries = (units.show_count(deltas[f"prefix_cache_{name}"]) for name in ("hits", "queries"))
+    evidence = [
+        say("finding.prefix_hits_least.counted", hits=hits, queries=queries),
+        say("finding.prefix_hits_least.limit", least=units.show_share(least)),
+    ]
+    if "prefix" not in data:
+        evidence.append(say("finding.prefix_hits_least.unique"))
+    return Finding(
+        id="prefix_cache_below_limit",
+        severity="warning" if "prefix" in data else "info",
+        confidence=0.9,
+        title=say("finding.prefix_hits_least.title", share=units.show_share(share), least=units.show_share(least)),
+        impact={"value": share, "unit": "share"},
+        evidence=tuple(evidence),
+        change=say("finding.prefix_hits_least.change"),
+        check=bench_command(engine),
         run=run,
     )
 
