@@ -22,12 +22,14 @@ PHASE_TYPE = pd.CategoricalDtype(list(PHASES))
 
 # vLLM's worker names each step `execute_context_2(512)_generation_8(8)`, requests and, in brackets, tokens; with
 # detailed_trace_annotation `execute_520_context_2(sq512sk512sqsq..sqsk..)_generation_8(sq8sk4104sqsq..sqsk..)`,
-# where sq are the new tokens and sk the tokens attended to, summed over requests.
+# where sq are the new tokens and sk the tokens attended to, and sqsq and sqsk their products, summed over requests.
 _NAME = re.compile(
-    r"execute_(?:\d+_)?context_(?P<prefill_requests>\d+)\((?:sq)?(?P<prefill_tokens>\d+)(?:sk(?P<prefill_kv>\d+)[^)]*)?\)"
-    r"_generation_(?P<decode_requests>\d+)\((?:sq)?(?P<decode_tokens>\d+)(?:sk(?P<decode_kv>\d+)[^)]*)?\)"
+    r"execute_(?:\d+_)?context_(?P<prefill_requests>\d+)\((?:sq)?(?P<prefill_tokens>\d+)"
+    r"(?:sk(?P<prefill_kv>\d+)(?:sqsq(?P<prefill_qq>\d+)sqsk(?P<prefill_qk>\d+))?[^)]*)?\)"
+    r"_generation_(?P<decode_requests>\d+)\((?:sq)?(?P<decode_tokens>\d+)"
+    r"(?:sk(?P<decode_kv>\d+)(?:sqsq(?P<decode_qq>\d+)sqsk(?P<decode_qk>\d+))?[^)]*)?\)"
 )
-_COUNTS = ("prefill_requests", "prefill_tokens", "decode_requests", "decode_tokens", "kv_tokens")
+_COUNTS = ("prefill_requests", "prefill_tokens", "decode_requests", "decode_tokens", "kv_tokens", "kv_pairs")
 
 
 def step_marks(ranges: pd.DataFrame) -> pd.DataFrame:
@@ -61,7 +63,7 @@ def step_marks(ranges: pd.DataFrame) -> pd.DataFrame:
 def steps_from_ranges(
     ranges: pd.DataFrame, kernels: pd.DataFrame, launches: pd.DataFrame | None = None
 ) -> pd.DataFrame:
-    """The table `steps`, with `bounded_by` besides.
+    """The table `steps`, with `bounded_by` and `kv_pairs` besides.
 
     Parameters
     ----------
@@ -77,8 +79,9 @@ def steps_from_ranges(
     -------
     DataFrame
         `bounded_by` is `device` (device annotations), `launches` (the device work launched inside host
-        annotations), or `host` (a rank without device work: a CPU engine). Steps of a rank follow one another
-        without gaps. No rows for a rank without annotations.
+        annotations), or `host` (a rank without device work: a CPU engine). `kv_pairs`: pairs of query and key that
+        a causal mask lets through, NA where the annotation does not tell. Steps of a rank follow one another without
+        gaps. No rows for a rank without annotations.
     """
     marks = step_marks(ranges)
     found: list[pd.DataFrame] = []
@@ -88,7 +91,7 @@ def steps_from_ranges(
         found.append(_rank_steps(int(str(rank)), mine, work, calls))
     kept = [frame for frame in found if len(frame)]
     if not kept:
-        return _conform(pd.DataFrame(columns=[*TABLES["steps"].names, "bounded_by"]))
+        return _conform(pd.DataFrame(columns=[*TABLES["steps"].names, "bounded_by", "kv_pairs"]))
     return _conform(pd.concat(kept, ignore_index=True))
 
 
@@ -119,7 +122,16 @@ def _counts(name: str) -> dict[str, int | None] | None:
     }
     detailed = match["prefill_kv"] is not None and match["decode_kv"] is not None
     found["kv_tokens"] = int(match["prefill_kv"]) + int(match["decode_kv"]) if detailed else None
+    found["kv_pairs"] = (
+        _pairs(match, "prefill") + _pairs(match, "decode") if match["prefill_qk"] and match["decode_qk"] else None
+    )
     return found
+
+
+def _pairs(match: re.Match[str], phase: str) -> int:
+    """Pairs under a causal mask, summed over requests: of q new tokens and k in all, q*k - q*(q-1)/2."""
+    q, qq, qk = (int(match[f"{phase}_{name}"]) for name in ("tokens", "qq", "qk"))
+    return qk - (qq - q) // 2
 
 
 def _rank_steps(rank: int, marks: pd.DataFrame, work: pd.DataFrame, launches: pd.DataFrame | None) -> pd.DataFrame:
@@ -220,4 +232,5 @@ def _end_of_last(bounds: pd.DataFrame, host: pd.DataFrame, work: pd.DataFrame, l
 
 def _conform(frame: pd.DataFrame) -> pd.DataFrame:
     table = conform(frame.assign(phase=frame["phase"].astype(PHASE_TYPE)), "steps")
-    return table.assign(bounded_by=frame["bounded_by"].astype("object").to_numpy())
+    pairs = pd.array(frame["kv_pairs"], dtype="Int64")
+    return table.assign(bounded_by=frame["bounded_by"].astype("object").to_numpy(), kv_pairs=pairs)

@@ -23,7 +23,7 @@ def test_a_step_runs_to_the_start_of_the_next() -> None:
     assert found["phase"].tolist() == ["prefill", "decode", "mixed"]
     assert found["prefill_tokens"].tolist() == [512, 0, 100]
     assert found["decode_requests"].tolist() == [0, 8, 3]
-    assert found["kv_tokens"].isna().all()
+    assert found["kv_tokens"].isna().all() and found["kv_pairs"].isna().all()
     assert set(found["bounded_by"]) == {"device"}
 
 
@@ -76,6 +76,8 @@ def test_the_last_step_ends_with_its_own_work() -> None:
 
 def test_detailed_annotations_tell_the_kv_tokens() -> None:
     found = steps_from_ranges(tables.ranges(("device", 7, DETAILED, 0, 5)), tables.kernels({"start": 0, "dur": 5}))
+    # 20 new tokens after 100 see 101 to 120 tokens each; 12 that decode see all 4785 of theirs.
+    assert found["kv_pairs"].tolist() == [sum(range(101, 121)) + 4785]
     row = found.iloc[0]
     assert (row["prefill_requests"], row["prefill_tokens"]) == (1, 20)
     assert (row["decode_requests"], row["decode_tokens"], row["kv_tokens"]) == (12, 12, 120 + 4785)
