@@ -9,79 +9,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from perflab.messages import say
 from perflab.read.files import BLOCK, refusal
+from perflab.read.trace import RankSource, Trace, graph_ids
 from perflab.read.trace_columns import MISSING, Extract, Rows, categorical
 from perflab.read.trace_events import Event, EventStream, Scalar
 from perflab.schema import CATEGORIES, conform
-
-RankSource = Literal["given", "trace", "file_name", "assumed"]
-
-
-@dataclass(frozen=True)
-class Trace:
-    """One trace of one process.
-
-    Attributes
-    ----------
-    rank, rank_source
-        Rank, and who says so: the caller, the trace, the file's name, or nobody (then 0).
-    devices
-        Names of the machine's GPUs by index, as far as the trace tells.
-    base_ns
-        What the file adds to every time; already added here.
-    kernels, launches, ranges
-        Tables of `perflab.schema`, sorted by start. Every kernel has category `other`: analysis assigns it.
-        Device activities of a CUDA graph have the launch's correlation id, which is then also their `graph_id`.
-    cpu_ops
-        Operators on the host (rank, process, thread, name, start_ns, dur_ns), nested; None where they were not
-        kept (see `read_kineto`).
-    counts
-        Complete events of the file by category, and all others by category or phase: nothing is left out.
-    is_frontend
-        The trace is that of vLLM's front end (async_llm): Python functions only, no engine.
-    without_duration
-        Complete events in the tables that lack a duration; it is 0 there.
-    unreadable
-        Events and stretches of damaged text that could not be read.
-    """
-
-    path: Path
-    rank: int
-    rank_source: RankSource
-    world_size: int | None
-    devices: Mapping[int, str]
-    base_ns: int
-    vllm_version: str | None
-    host: str | None
-    kernels: pd.DataFrame
-    launches: pd.DataFrame
-    ranges: pd.DataFrame
-    cpu_ops: pd.DataFrame | None
-    counts: Mapping[str, int]
-    truncated: bool
-    has_gpu: bool
-    is_frontend: bool
-    with_stack: bool
-    record_shapes: bool
-    without_duration: int
-    unreadable: int
-    notes: tuple[str, ...]
-
-    @property
-    def device_name(self) -> str | None:
-        """Name of the GPU that most of the work ran on; None when there was none or its name is unknown."""
-        if self.kernels.empty:
-            return None
-        return self.devices.get(int(self.kernels["device"].mode().iloc[0])) or None
 
 
 def read_kineto(path: str | Path, *, rank: int | None = None, cpu_ops: bool | None = None, block: int = BLOCK) -> Trace:
@@ -248,23 +187,12 @@ def _placed(frame: pd.DataFrame, rank: int, base: int, columns: tuple[str, ...])
 def _kernels(frame: pd.DataFrame, launches: pd.DataFrame, rank: int, base: int) -> pd.DataFrame:
     size = frame["bytes"].to_numpy()
     placed = _placed(frame, rank, base, ("device", "stream", "correlation_id")).assign(
-        graph_id=_graph_ids(frame, launches),
+        graph_id=graph_ids(frame["graph_id"].to_numpy(), frame["correlation_id"].to_numpy(), launches),
         kind=categorical(frame["label"].to_numpy(), _KINDS),
         bytes=pd.arrays.IntegerArray(size.astype(np.int64), size == MISSING),
         category=categorical(np.full(len(frame), CATEGORIES.index("other")), CATEGORIES),
     )
     return conform(placed, "kernels")
-
-
-def _graph_ids(frame: pd.DataFrame, launches: pd.DataFrame) -> npt.NDArray[np.int64]:
-    """The graph's id where the trace tells; else the correlation id of a graph launch, or one that several share."""
-    told, correlation = frame["graph_id"].to_numpy(), frame["correlation_id"].to_numpy()
-    names = launches["api_name"].cat.categories
-    is_graph = launches["api_name"].isin([name for name in names if "GraphLaunch" in name])
-    of_graphs = launches.loc[is_graph, "correlation_id"].to_numpy()
-    _, where, times = np.unique(correlation, return_inverse=True, return_counts=True)
-    shared = (times[where] > 1) | np.isin(correlation, of_graphs)
-    return np.where(told > 0, told, np.where(shared & (correlation > 0), correlation, MISSING)).astype(np.int64)
 
 
 def _launches(frame: pd.DataFrame, rank: int, base: int) -> pd.DataFrame:
@@ -284,16 +212,20 @@ _RANK_IN_NAME = (
 )
 
 
+def rank_in_name(path: Path) -> int | None:
+    """The rank that a file's name tells, in the ways vLLM, PyTorch and SGLang name traces."""
+    found = (pattern.search(path.name) for pattern in _RANK_IN_NAME)
+    return next((int(match[1]) for match in found if match), None)
+
+
 def _rank(path: Path, info: Mapping[str, Any], given: int | None) -> tuple[int, RankSource]:
     if given is not None:
         return given, "given"
     told = _whole(info.get("rank"))
     if told is not None and told >= 0:
         return told, "trace"
-    for pattern in _RANK_IN_NAME:
-        if match := pattern.search(path.name):
-            return int(match[1]), "file_name"
-    return 0, "assumed"
+    named = rank_in_name(path)
+    return (0, "assumed") if named is None else (named, "file_name")
 
 
 def _device_names(header: Mapping[str, Any]) -> dict[int, str]:

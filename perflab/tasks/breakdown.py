@@ -22,7 +22,7 @@ from perflab.analysis.steps import steps_from_ranges
 from perflab.errors import InputError
 from perflab.knowledge.categories import Rules
 from perflab.messages import say
-from perflab.read.kineto import Trace
+from perflab.read.trace import Trace
 from perflab.tasks.own import Own, own
 from perflab.tasks.traces import PassSource, all_sources
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Literal
 
 from perflab.read.files import sniff
-from perflab.read.kineto import Trace, read_kineto
+from perflab.read.kineto import read_kineto
+from perflab.read.trace import Trace
 from perflab.runs import Engine, Profile, Run, is_run
 from perflab.tasks.find import find_runs
 

@@ -15,9 +15,10 @@ from perflab.messages import say
 from perflab.read.bench import BenchResult, read_bench_all
 from perflab.read.bench_printed import Printed, read_printed
 from perflab.read.files import NAMES, read_lines, sniff
-from perflab.read.kineto import Trace, read_kineto
+from perflab.read.kineto import read_kineto
 from perflab.read.prometheus import read_metrics
 from perflab.read.server_log import ServerLog, read_server_log
+from perflab.read.trace import Trace
 from perflab.runs import MANIFEST, Run, open_run
 from perflab.tasks.imports.copying import shown
 
