@@ -32,6 +32,16 @@ class Args(msgspec.Struct, gc=False):
     correlation: Scalar = None
     bytes: Scalar = None
     graph_id: Scalar = msgspec.field(default=None, name="graph id")
+    external_id: Scalar = msgspec.field(default=None, name="External id")
+    # Of collectives (`perflab.read.collective_args`); text, so that no surprise in them costs the event.
+    collective: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Collective name")
+    in_elements: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="In msg nelems")
+    out_elements: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Out msg nelems")
+    dtype: msgspec.Raw = msgspec.Raw(b"")
+    group_size: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Group size")
+    group_ranks: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Process Group Ranks")
+    shapes: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Input Dims")
+    types: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Input type")
 
 
 class Event(msgspec.Struct, gc=False):
