@@ -14,7 +14,8 @@ from perflab.analysis.intervals import union_length
 from perflab.analysis.kernels import categorize, graph_share, name_totals
 from perflab.analysis.rules import PassFacts, RankFacts
 from perflab.analysis.steps import steps_from_ranges
-from perflab.read.kineto import Trace, read_kineto
+from perflab.read.kineto import read_kineto
+from perflab.read.trace import Trace
 from perflab.runs import Engine
 
 RUNS = {
