@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from perflab.messages import say
+from perflab.read.collective_args import Messages
 from perflab.read.files import BLOCK, refusal
 from perflab.read.trace import RankSource, Trace, graph_ids
 from perflab.read.trace_columns import MISSING, Extract, Rows, categorical
@@ -108,6 +109,7 @@ class _Gathered:
         self._wanted = cpu_ops
         self._counts: dict[tuple[str, str], int] = {}
         self.rows = {table: Rows(fields) for table, fields in _FIELDS.items()}
+        self.messages = Messages()
 
     def add(self, events: list[Event]) -> None:
         sorts: dict[tuple[str, str | None], list[Event]] = {}
@@ -122,6 +124,10 @@ class _Gathered:
             category = category or ""
             self._counts[phase, category] = self._counts.get((phase, category), 0) + len(some)
             table, label = _ROLES.get(category.lower(), ("", 0)) if phase == "X" else ("", 0)
+            if table == "cpu_ops":
+                self.messages.add_operators(some)
+            elif table == "kernels" and label == 0:
+                self.messages.add_kernels(some)
             if table and (table != "cpu_ops" or self._keeps_ops()):
                 self.rows[table].add(some, label)
         if not self._keeps_ops() and self.rows["cpu_ops"].length:
@@ -169,7 +175,7 @@ def _trace(path: Path, stream: EventStream, gathered: _Gathered, rank: int | Non
         host=_text(header.get("host_name")), kernels=kernels, launches=launches,
         ranges=_ranges(rows["ranges"].frame(), number, base),
         cpu_ops=None if ops is None else _placed(ops, number, base, ("process", "thread")),
-        counts=counts, truncated=stream.truncated, has_gpu=not kernels.empty,
+        messages=gathered.messages.frame(number), counts=counts, truncated=stream.truncated, has_gpu=not kernels.empty,
         is_frontend=is_frontend, with_stack=bool(header.get("with_stack")),
         record_shapes=bool(header.get("record_shapes")),
         without_duration=sum(some.without_duration for some in rows.values()),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -13,6 +13,7 @@ import pandas as pd
 
 from perflab.analysis.recording import Recording
 from perflab.read.trace_columns import MISSING
+from perflab.schema import empty
 
 RankSource = Literal["given", "trace", "file_name", "process_name", "devices", "assumed"]
 
@@ -47,6 +48,8 @@ class Trace:
         Events and stretches of damaged text that could not be read.
     recording
         What the file says of the recording as a whole, where it holds several processes (Nsight Systems); else None.
+    messages
+        Table `messages`: what the trace says of the sizes of collectives; empty where it says nothing.
     """
 
     path: Path
@@ -71,6 +74,7 @@ class Trace:
     unreadable: int
     notes: tuple[str, ...]
     recording: Recording | None = None
+    messages: pd.DataFrame = field(default_factory=lambda: empty("messages"))
 
     @property
     def device_name(self) -> str | None:
