@@ -6,12 +6,15 @@ damaged is read as far as it goes, and the reader is told (`Blocks.damage`, seco
 
 from __future__ import annotations
 
+import contextlib
 import lzma
 import re
+import sqlite3
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Protocol
+from urllib.parse import quote
 
 from perflab.errors import InputError
 
@@ -274,6 +277,8 @@ NAMES = {
     "guidellm": "a report of GuideLLM",
     "llmd_report": "a report of llm-d-benchmark",
     "vllm_help": "a help text of vLLM",
+    "nsys": "an SQLite export of Nsight Systems",
+    "nsys_report": "a report of Nsight Systems, which only its own tools can read",
     "sqlite": "an SQLite database",
     "archive": "an archive",
 }
@@ -284,11 +289,14 @@ def sniff(path: str | Path) -> str | None:
     """What a file is, by its content: one of `NAMES`, or None when it is none of these.
 
     Looks at the first `HEAD` bytes of its decompressed content. The name serves only to tell a front-end
-    trace of vLLM, which may hold nothing of its own, from a worker's.
+    trace of vLLM, which may hold nothing of its own, from a worker's, and for reports of Nsight Systems, whose
+    format is its own.
     """
     head = read_head(path)
     if head.startswith(b"SQLite format 3\0"):
-        return "sqlite"
+        return "nsys" if _is_nsys(Path(path), head) else "sqlite"
+    if Path(path).suffix in REPORTS and b"\0" in head[:4096]:
+        return "nsys_report"
     if head[257:262] == b"ustar" or head.startswith((b"PK\x03\x04", b"\x28\xb5\x2f\xfd")):
         return "archive"
     if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
@@ -298,6 +306,26 @@ def sniff(path: str | Path) -> str | None:
         if kind is not None:
             return kind
     return _text_kind(decoded(head))
+
+
+REPORTS = frozenset((".nsys-rep", ".qdrep", ".qdstrm"))
+"""Suffixes of what Nsight Systems writes itself; `.qdstrm` is what it recorded, before its importer ran."""
+
+_NSYS_TABLE = re.compile(rb"CREATE TABLE [\"'`\[]?(?:CUPTI_ACTIVITY_KIND_|NVTX_EVENTS|StringIds|TARGET_INFO_)")
+
+
+def _is_nsys(path: Path, head: bytes) -> bool:
+    """Whether a database has tables of Nsight Systems; of a compressed one only the beginning is looked at."""
+    if _NSYS_TABLE.search(head):
+        return True
+    try:
+        with contextlib.closing(
+            sqlite3.connect(f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1", uri=True)
+        ) as file:
+            names = file.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchmany(1000)
+    except sqlite3.Error:
+        return False
+    return any(str(name).startswith(("CUPTI_ACTIVITY_KIND_", "NVTX_EVENTS", "StringIds")) for (name,) in names)
 
 
 def refusal(path: str | Path, wanted: str) -> InputError:

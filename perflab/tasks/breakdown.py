@@ -239,4 +239,5 @@ def _facts(trace: Trace, rank: RankBreakdown) -> TraceFacts:
         notes=trace.notes,
         with_stack=trace.with_stack,
         is_frontend=trace.is_frontend,
+        recording=trace.recording,
     )

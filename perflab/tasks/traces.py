@@ -7,13 +7,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from perflab.errors import InputError
+from perflab.messages import say
 from perflab.read.files import sniff
-from perflab.read.kineto import read_kineto
 from perflab.read.trace import Trace
+from perflab.read.trace_files import KINDS, needs_export, read_traces
 from perflab.runs import Engine, Profile, Run, is_run
 from perflab.tasks.find import find_runs
 
 Role = Literal["measured", "teacher"]
+
+_EPOCH = 10**17
+"""Times before this (1973) do not count from the epoch."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,8 @@ class PassSource:
         The pass; None where there is no run.
     home
         The run; None where there is none.
+    read
+        The traces, where they had to be read to tell which belong together.
     """
 
     run: str
@@ -39,10 +46,20 @@ class PassSource:
     engine: Engine = field(default_factory=Engine)
     profile: Profile | None = None
     home: Run | None = None
+    read: tuple[Trace, ...] = ()
 
     def traces(self) -> list[Trace]:
-        """The traces in the files."""
-        return [read_kineto(path) for path in self.files]
+        """The traces in the files, by rank.
+
+        Raises
+        ------
+        InputError
+            When a file cannot be read, or two files outside a run claim the same rank; both are named.
+        """
+        traces = list(self.read) or [trace for path in self.files for trace in read_traces(path)]
+        if self.home is None:
+            _refuse_twins(traces)
+        return sorted(traces, key=lambda trace: trace.rank)
 
 
 def pass_sources(part: str | Path, role: Role = "measured") -> list[PassSource]:
@@ -61,33 +78,121 @@ def pass_sources(part: str | Path, role: Role = "measured") -> list[PassSource]:
     """
     path = Path(part)
     if path.exists() and not is_run(path):
-        files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
-        traces = files if path.is_file() else [p for p in files if sniff(p) == "kineto"]
-        if traces:
-            return [PassSource(path.name, traces)]
+        found = [PassSource(path.name, [path])] if path.is_file() else _in_folder(path)
+        if found:
+            return found
     return [source for run in find_runs(part) for source in run_passes(run, role)]
 
 
+def _in_folder(folder: Path) -> list[PassSource]:
+    """A pass of the torch traces below a folder, and one of the Nsight Systems exports."""
+    kinds = [(path, sniff(path)) for path in sorted(folder.rglob("*")) if path.is_file()]
+    by = {kind: [path for path, its in kinds if its == kind] for kind in (*KINDS, "nsys_report")}
+    if by["nsys_report"] and not any(by[kind] for kind in KINDS):
+        raise needs_export(by["nsys_report"][0])
+    several = all(by[kind] for kind in KINDS)
+    return [PassSource(f"{folder.name} ({kind})" if several else folder.name, by[kind]) for kind in KINDS if by[kind]]
+
+
+def _refuse_twins(traces: Sequence[Trace]) -> None:
+    """Two traces of one rank are two passes, or one was copied: no breakdown can be made of both."""
+    first: dict[int, Trace] = {}
+    for trace in traces:
+        if trace.is_frontend:
+            continue
+        other = first.setdefault(trace.rank, trace)
+        if other is not trace:
+            what = say("breakdown.twins", rank=trace.rank, one=other.path.name, other=trace.path.name)
+            raise InputError(what, path=trace.path.parent)
+
+
 def all_sources(parts: Sequence[str | Path], role: Role = "measured") -> list[PassSource]:
-    """The passes of several, in order."""
-    return [source for part in parts for source in pass_sources(part, role)]
+    """The passes of several, in order. Trace files given one by one are a pass where ranks and times fit.
+
+    Raises
+    ------
+    InputError
+        Also when two of the files recorded one rank at the same time; both are named.
+    """
+    files = [Path(part) for part in parts if Path(part).is_file()]
+    if len(files) < 2:
+        return [source for part in parts for source in pass_sources(part, role)]
+    rest = [part for part in parts if not Path(part).is_file()]
+    return [*_passes_of(files), *(source for part in rest for source in pass_sources(part, role))]
+
+
+def _passes_of(files: Sequence[Path]) -> list[PassSource]:
+    """Files that overlap in time and are of different ranks together; the others one by one."""
+    passes: list[list[tuple[Path, list[Trace]]]] = []
+    for path in files:
+        mine = read_traces(path)
+        fitting = next((members for members in passes if _fit([t for _, ts in members for t in ts], mine)), None)
+        if fitting is None:
+            passes.append([(path, mine)])
+        else:
+            fitting.append((path, mine))
+    return [
+        PassSource(
+            f"{members[0][0].name} and {len(members) - 1} more" if len(members) > 1 else members[0][0].name,
+            [path for path, _ in members],
+            read=tuple(trace for _, traces in members for trace in traces),
+        )
+        for members in passes
+    ]
+
+
+def _fit(known: Sequence[Trace], more: Sequence[Trace]) -> bool:
+    """Whether traces are of one pass with others.
+
+    Those that do not say which rank they are, or whose clock is their own, fit nothing.
+    """
+    both = [*known, *more]
+    if any(t.rank_source == "assumed" or t.recording or _span(t)[0] < _EPOCH for t in both):
+        return False
+    start, end = zip(*(_span(trace) for trace in both), strict=True)
+    if max(start) > min(end):
+        return False
+    _refuse_twins(both)
+    return True
+
+
+def _span(trace: Trace) -> tuple[int, int]:
+    frames = [frame for frame in (trace.kernels, trace.launches, trace.ranges) if len(frame)]
+    first = min((int(frame["start_ns"].min()) for frame in frames), default=0)
+    return first, max((int((frame["start_ns"] + frame["dur_ns"]).max()) for frame in frames), default=0)
 
 
 def run_passes(run: Run, role: Role = "measured") -> list[PassSource]:
     """The passes of a run that left traces."""
     profiles = _of_role(run, role)
-    several = len(profiles) > 1
+    # Ranks of a torch pass are a file each; an export holds all of them, and there is one a capture range.
+    parts = [
+        (profile, files)
+        for profile in profiles
+        for files in ([[name] for name in exports(profile)] if profile.kind == "nsys" else [profile.traces])
+    ]
     title = run.manifest.title
     return [
         PassSource(
-            f"{title} ({profile.id})" if several else title,
-            [run.file(name) for name in profile.traces],
+            f"{title} ({_part(profile, files)})" if len(parts) > 1 else title,
+            [run.file(name) for name in files],
             run.manifest.engine,
             profile,
             run,
         )
-        for profile in profiles
+        for profile, files in parts
     ]
+
+
+def exports(profile: Profile) -> list[str]:
+    """The SQLite exports among what Nsight Systems left of a pass."""
+    names = (".sqlite", ".sqlite.gz", ".sqlite.xz")
+    return [name for name in profile.reports if profile.kind == "nsys" and name.endswith(names)]
+
+
+def _part(profile: Profile, files: Sequence[str]) -> str:
+    several = profile.kind == "nsys" and len(exports(profile)) > 1
+    return f"{profile.id}, {Path(files[0]).name.partition('.sqlite')[0]}" if several else profile.id
 
 
 def has_measured_traces(run: Run) -> bool:
@@ -96,4 +201,8 @@ def has_measured_traces(run: Run) -> bool:
 
 
 def _of_role(run: Run, role: Role) -> list[Profile]:
-    return [one for one in run.manifest.profiles if one.traces and one.kind == "torch" and one.role == role]
+    return [
+        one
+        for one in run.manifest.profiles
+        if one.role == role and ((one.kind == "torch" and one.traces) or exports(one))
+    ]
