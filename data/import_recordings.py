@@ -1,7 +1,8 @@
-"""Make data/recorded/ from a folder of raw recordings: python data/import_recordings.py RAW
+"""Make data/recorded/ from a folder of raw recordings: python data/import_recordings.py RAW SHAPES [OUT]
 
-RAW holds one folder a run (bench/, trace/, metrics.txt, server.log, run.json). Warm-up results are left out: they
-are no measurement. Everything is stored xz-compressed; see data/README.md for what the runs are.
+RAW holds one folder a run (bench/, trace/, metrics.txt, server.log, run.json), SHAPES one folder a model with its
+config.json, named as run.json names the model. Warm-up results are left out: they are no measurement. Everything is
+stored xz-compressed; see data/README.md for what the runs are.
 """
 
 import json
@@ -27,15 +28,18 @@ RANDOM_WEIGHTS = (
 )
 
 
-def main(raw: Path) -> None:
-    """Import every run of `raw` that has a title here, replacing what data/recorded/ holds of it."""
-    out = Path(__file__).resolve().parent / "recorded"
+RECORDED = Path(__file__).resolve().parent / "recorded"
+
+
+def main(raw: Path, shapes: Path, out: Path = RECORDED) -> None:
+    """Import every run of `raw` that has a title here, replacing what `out` holds of it."""
     for name, title in TITLES.items():
         source, target = raw / name, out / name
         about = json.loads((source / "run.json").read_text())
         shutil.rmtree(target, ignore_errors=True)
         files = [path for path in sorted((source / "bench").glob("*.json")) if path.stem != "warm"]
         files += [path for part in ("trace", "metrics.txt", "server.log") if (path := source / part).exists()]
+        files.append(shapes / about["model"] / "config.json")
         notes = [
             RANDOM_WEIGHTS,
             f"{about['gpu']}, driver {about['driver']}, torch {about['torch']}.",
@@ -48,4 +52,4 @@ def main(raw: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(*map(Path, sys.argv[1:]))
