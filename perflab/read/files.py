@@ -323,7 +323,7 @@ def _is_nsys(path: Path, head: bytes) -> bool:
             sqlite3.connect(f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1", uri=True)
         ) as file:
             names = file.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchmany(1000)
-    except sqlite3.Error:
+    except (sqlite3.Error, ValueError):
         return False
     return any(str(name).startswith(("CUPTI_ACTIVITY_KIND_", "NVTX_EVENTS", "StringIds")) for (name,) in names)
 

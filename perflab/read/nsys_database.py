@@ -33,6 +33,8 @@ MAX_NAME = 8192
 MAX_TIME = 1 << 62
 """Times beyond this many nanoseconds are no times."""
 
+# What sqlite3 raises over a damaged file: names of columns, too, may be no text.
+_FAILURES = (sqlite3.Error, UnicodeDecodeError, ValueError, OverflowError)
 _CHUNK = 1 << 16
 _MAGIC = b"SQLite format 3\0"
 _OWN_TABLES = ("CUPTI_ACTIVITY_KIND_", "TARGET_INFO_", "NVTX_EVENTS", "StringIds", "META_DATA_EXPORT")
@@ -68,7 +70,7 @@ class Database:
             self._connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
             self._connection.text_factory = lambda data: data.decode("utf-8", errors="replace")
             self.tables = self._tables()
-        except sqlite3.Error as error:
+        except _FAILURES as error:
             self.close()
             raise self._damaged(error) from error
         if not any(name.startswith(_OWN_TABLES) for name in self.tables):
@@ -121,7 +123,7 @@ class Database:
         plain = [str(name) for name, sql in named if str(sql).lstrip()[:12].upper() == "CREATE TABLE"]
         return {name: tuple(str(row[1]) for row in run(f"PRAGMA table_info({_quoted(name)})")) for name in plain}
 
-    def _damaged(self, error: sqlite3.Error) -> InputError:
+    def _damaged(self, error: Exception) -> InputError:
         return InputError(say("nsys.damaged", why=" ".join(str(error).split())[:200]), path=self.path)
 
     def has(self, table: str, *columns: str) -> bool:
@@ -189,8 +191,8 @@ class Database:
             with contextlib.closing(self._connection.execute(statement)) as cursor:
                 while rows := cursor.fetchmany(_CHUNK):
                     yield rows
-        except (sqlite3.Error, OverflowError) as error:
-            raise self._damaged(sqlite3.DatabaseError(str(error))) from error
+        except _FAILURES as error:
+            raise self._damaged(error) from error
 
     def _whole(self, table: str, column: str, values: list[Any]) -> Ints:
         if None in values:

@@ -109,15 +109,20 @@ def _device_work(data: Database, names: _Names) -> tuple[pd.DataFrame, int]:
     parts, unreadable = [], 0
     for frame in (*_kernels(data, names), *_copies(data, names), *_sets(data, names), *_graphs(data, names)):
         late = (frame["end"] < frame["start"]) | ((frame["start"] == 0) & (frame["end"] == 0))
-        if (frame["end"].abs() > MAX_TIME).any() or (frame["start"].abs() > MAX_TIME).any():
-            raise InputError(say("nsys.wrong_time"), path=data.path)
+        _refuse_odd_times(data, frame)
         unreadable += int(late.sum())
-        parts.append(frame[~late].assign(dur_ns=frame["end"] - frame["start"], start_ns=frame["start"]))
+        parts.append(frame.assign(dur_ns=frame["end"] - frame["start"], start_ns=frame["start"])[~late])
     empty = pd.DataFrame({name: np.zeros(0, dtype=np.int64) for name in _COLUMNS})
     work = pd.concat([empty, *parts], ignore_index=True)[list(_COLUMNS)]
     return work.sort_values(
         ["start_ns", "dur_ns"], ascending=[True, False], ignore_index=True, kind="stable"
     ), unreadable
+
+
+def _refuse_odd_times(data: Database, frame: pd.DataFrame) -> None:
+    times = frame[["start", "end"]].to_numpy(np.int64)
+    if ((times < -MAX_TIME) | (times > MAX_TIME)).any():
+        raise InputError(say("nsys.wrong_time"), path=data.path)
 
 
 def _common(part: Mapping[str, Ints], kind: int, name: Iterable[int], size: Ints | None = None) -> pd.DataFrame:
@@ -207,8 +212,7 @@ def _calls(data: Database, asked: set[int]) -> tuple[pd.DataFrame, list[str]]:
         frame = pd.DataFrame(part)
         keep = frame["nameId"].isin(kept) | frame["correlationId"].isin(asked)
         frame = frame[keep & (frame["end"] >= frame["start"])]
-        if (frame[["start", "end"]].abs() > MAX_TIME).any(axis=None):
-            raise InputError(say("nsys.wrong_time"), path=data.path)
+        _refuse_odd_times(data, frame)
         parts.append(_host(frame, [codes.get(int(key), unnamed) for key in frame["nameId"]]).assign(
             correlation_id=frame["correlationId"]
         ))  # fmt: skip
@@ -230,7 +234,8 @@ def _ranges(data: Database) -> tuple[pd.DataFrame, list[str]]:
         frame = pd.DataFrame(part).assign(text=[row[0] for row in shown])
         # A mark, or a range that never ended, has no end.
         is_range = frame["eventType"].isin(_RANGES) if has_type else frame["end"] != MISSING
-        frame = frame[is_range & (frame["end"] >= frame["start"]) & (frame["end"].abs() < MAX_TIME)]
+        frame = frame[is_range & (frame["end"] >= frame["start"])]
+        _refuse_odd_times(data, frame)
         said = zip(frame["text"], frame["textId"].tolist(), strict=True)
         codes = [
             names.code(_NUMBERED.sub("", (text if isinstance(text, str) else texts.get(key, ""))[:MAX_NAME]))

@@ -19,6 +19,7 @@ from perflab.plots.timeline import span_of_step
 from perflab.runs import Run, is_run, open_run
 from perflab.schema import GROUPS, PHASES
 from perflab.tasks.breakdown import BreakdownReport, RankBreakdown
+from perflab.tasks.traces import exports
 
 Pieces = list[dict[str, Any]]
 
@@ -177,7 +178,8 @@ def runs_table(runs: list[Run]) -> pd.DataFrame:
     rows = [
         (
             run.path.name, run.manifest.title, run.manifest.engine.vllm_version, run.manifest.status,
-            sum(p.bench is not None for p in run.manifest.points), sum(len(p.traces) for p in run.manifest.profiles),
+            sum(p.bench is not None for p in run.manifest.points),
+            sum(len(p.traces) + len(exports(p)) for p in run.manifest.profiles),
         )
         for run in runs
     ]  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -147,7 +147,7 @@ def _fit(known: Sequence[Trace], more: Sequence[Trace]) -> bool:
     Those that do not say which rank they are, or whose clock is their own, fit nothing.
     """
     both = [*known, *more]
-    if any(t.rank_source == "assumed" or t.recording or _span(t)[0] < _EPOCH for t in both):
+    if any(t.rank_source == "assumed" or _span(t)[0] < _EPOCH for t in both):
         return False
     start, end = zip(*(_span(trace) for trace in both), strict=True)
     if max(start) > min(end):
@@ -165,23 +165,28 @@ def _span(trace: Trace) -> tuple[int, int]:
 def run_passes(run: Run, role: Role = "measured") -> list[PassSource]:
     """The passes of a run that left traces."""
     profiles = _of_role(run, role)
-    # Ranks of a torch pass are a file each; an export holds all of them, and there is one a capture range.
     parts = [
-        (profile, files)
+        (profile, source)
         for profile in profiles
-        for files in ([[name] for name in exports(profile)] if profile.kind == "nsys" else [profile.traces])
+        for source in _exported(run, profile) or [PassSource("", [run.file(name) for name in profile.traces])]
     ]
-    title = run.manifest.title
+    title, engine = run.manifest.title, run.manifest.engine
     return [
-        PassSource(
-            f"{title} ({_part(profile, files)})" if len(parts) > 1 else title,
-            [run.file(name) for name in files],
-            run.manifest.engine,
-            profile,
-            run,
+        replace(
+            source,
+            run=f"{title} ({_part(profile, source)})" if len(parts) > 1 else title,
+            engine=engine,
+            profile=profile,
+            home=run,
         )
-        for profile, files in parts
+        for profile, source in parts
     ]
+
+
+def _exported(run: Run, profile: Profile) -> list[PassSource]:
+    """The passes in a profile's exports: ranks that were recorded apart belong together, capture ranges do not."""
+    files = [run.file(name) for name in exports(profile)]
+    return _passes_of(files) if len(files) > 1 else [PassSource("", files)] if files else []
 
 
 def exports(profile: Profile) -> list[str]:
@@ -190,9 +195,9 @@ def exports(profile: Profile) -> list[str]:
     return [name for name in profile.reports if profile.kind == "nsys" and name.endswith(names)]
 
 
-def _part(profile: Profile, files: Sequence[str]) -> str:
-    several = profile.kind == "nsys" and len(exports(profile)) > 1
-    return f"{profile.id}, {Path(files[0]).name.partition('.sqlite')[0]}" if several else profile.id
+def _part(profile: Profile, source: PassSource) -> str:
+    several = len(source.files) < len(exports(profile))
+    return f"{profile.id}, {source.files[0].name.partition('.sqlite')[0]}" if several else profile.id
 
 
 def has_measured_traces(run: Run) -> bool:

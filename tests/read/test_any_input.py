@@ -4,15 +4,19 @@
 
 import gzip
 import json
+import tempfile
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from small_nsys import Export
 
 from perflab.errors import InputError
 from perflab.read.bench import read_bench_all
 from perflab.read.files import NAMES, sniff
 from perflab.read.kineto import read_kineto
+from perflab.read.nsys_sqlite import read_nsys
 from perflab.read.prometheus import read_metrics, read_samples, read_telemetry
 from perflab.read.server_log import read_server_log
 
@@ -38,10 +42,24 @@ LOG = (
 METRICS = '# TYPE vllm:x gauge\nvllm:x{engine="0"} 1.0\nvllm:y_total 2\n'
 SAMPLES = json.dumps({"t_ns": 1, "text": METRICS}) + "\n" + json.dumps({"t_ns": 2, "text": METRICS}) + "\n"
 TELEMETRY = json.dumps({"t_ns": 1, "metric": "m", "labels": {"a": 1}, "value": 2.5}) + "\n"
+
+
+def nsys() -> bytes:
+    """An export of Nsight Systems of several pages."""
+    export = Export()
+    for n in range(40):
+        export.kernel(f"kernel_{n}<int>", 1000 * n + 500, 1000 * n + 900)
+        export.range(f"execute_context_0(0)_generation_{n}({n})", 1000 * n + 400, 1000 * n + 950)
+    export.copy(1, 50_000, 60_000)
+    export.graph(4, 70_000, 80_000, launched=69_000)
+    with tempfile.TemporaryDirectory() as folder:
+        return export.write(Path(folder) / "x.sqlite").read_bytes()
+
+
 READERS = {
     "kineto": (TRACE, read_kineto), "bench": (BENCH, read_bench_all), "log": (LOG, read_server_log),
     "metrics": (METRICS, lambda path: read_metrics(path, 1)), "samples": (SAMPLES, read_samples),
-    "telemetry": (TELEMETRY, read_telemetry),
+    "telemetry": (TELEMETRY, read_telemetry), "nsys": (nsys(), read_nsys),
 }  # fmt: skip
 PIECES = st.sampled_from([
     b"", b"\x00", b'"', b"{", b"}", b"[", b"]", b",", b"\n", b"null", b"NaN", b"-1", b"1e400", b"9" * 30, b"[[]]", b"{}",
@@ -52,7 +70,7 @@ often = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCh
 
 
 def changed(text, some, share):
-    data = text.encode()
+    data = text if isinstance(text, bytes) else text.encode()
     for where, length, piece in some:
         at = int(where * len(data))
         data = data[:at] + piece + data[at + length :]

@@ -18,24 +18,31 @@ from perflab.tasks.imports.sorting import Found, TraceFacts, date_ns
 # After a benchmark under the profiler the client waits until the traces are written: seconds, and some for each MB.
 _FLUSH_S, _FLUSH_S_PER_MB = 60.0, 10.0
 _SECOND = units.NS_PER_S
+TOOLS = ("torch", "nsys")
+"""Who may have recorded; traces of two tools are never one pass."""
+
 # The time at which torch's writer began, nanoseconds since the epoch.
 _STAMP = re.compile(r"\.(\d{19})\.pt\.trace\.json")
 
 
 def profiles_of(found: Found, results: Sequence[Result], copier: Copier) -> tuple[list[Profile], list[Result]]:
     """One profile a pass, and the results that were written under one: those are no measurements."""
-    passes = passes_of(found.traces)
+    passes = [one for tool in TOOLS for one in passes_of([t for t in found.traces if t.tool == tool])]
+    names = _names([members[0].tool for members in passes])
     profiles, profiled = [], []
-    for number, members in enumerate(passes):
-        name = "torch" if len(passes) == 1 else f"torch-{number}"
+    for number, (name, members) in enumerate(zip(names, passes, strict=True)):
+        tool = members[0].tool
         folder = f"profile/{name}"
         under = _written_under(members, [one for one in results if one not in profiled])
         profiled += [under] if under else []
         result = under.result if under else None
+        files = [copier.copy(path, folder) for path in dict.fromkeys(trace.path for trace in members)]
         profile = Profile(
             id=name,
+            kind=tool,
             status="complete",
-            traces=[copier.copy(trace.path, folder) for trace in members],
+            traces=files if tool == "torch" else [],
+            reports=files if tool == "nsys" else [],
             frontend_traces=[copier.copy(p, folder) for p in found.frontend if _nearest(p, passes) == number],
             tables=[copier.copy(p, folder) for p in found.tables if _beside(p, passes) == number],
             bench=result_file(under, copier, folder) if under else None,
@@ -44,6 +51,13 @@ def profiles_of(found: Found, results: Sequence[Result], copier: Copier) -> tupl
         )
         profiles.append(msgspec.structs.replace(profile, load=load_of(result)) if result else profile)
     return profiles, profiled
+
+
+def _names(tools: Sequence[str]) -> list[str]:
+    """`torch`, or with numbers where there are several of a kind."""
+    return [
+        tool if tools.count(tool) == 1 else f"{tool}-{tools[:number].count(tool)}" for number, tool in enumerate(tools)
+    ]
 
 
 def without_pass(found: Found) -> list[tuple[Path, str]]:

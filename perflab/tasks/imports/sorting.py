@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from perflab import units
 from perflab.errors import InputError
@@ -16,6 +16,7 @@ from perflab.read.bench import BenchResult, read_bench_all
 from perflab.read.bench_printed import Printed, read_printed
 from perflab.read.files import NAMES, read_lines, sniff
 from perflab.read.kineto import read_kineto
+from perflab.read.nsys_sqlite import read_nsys
 from perflab.read.prometheus import read_metrics
 from perflab.read.server_log import ServerLog, read_server_log
 from perflab.read.trace import Trace
@@ -29,7 +30,7 @@ _STAMP = re.compile(r"(?:INFO|WARNING|ERROR|DEBUG) (\d\d)-(\d\d) (\d\d):(\d\d):(
 
 @dataclass(frozen=True)
 class TraceFacts:
-    """What import needs of a trace. `start`, `end`: of all that was recorded; 0 for an empty one."""
+    """What import needs of a trace. `start`, `end`: of all that was recorded; 0 for an empty one. `tool`: who made it."""
 
     path: Path
     rank: int
@@ -38,6 +39,7 @@ class TraceFacts:
     vllm_version: str | None
     device_name: str | None
     has_gpu: bool
+    tool: Literal["torch", "nsys"] = "torch"
 
 
 @dataclass(frozen=True)
@@ -174,6 +176,8 @@ def _why_not(kind: str | None) -> str:
         return say("import.unknown")
     if kind == "bench_startup":
         return say("import.startup")
+    if kind == "nsys_report":
+        return say("import.nsys_report")
     return say("import.samples") if kind == "samples" else say("import.no_use", what=NAMES[kind])
 
 
@@ -186,10 +190,10 @@ def _printed(found: Found, path: Path, kind: str) -> None:
 
 
 def _trace(found: Found, path: Path, kind: str) -> None:
-    facts = _facts(path, read_kineto(path, cpu_ops=False))
-    if facts.end:
-        found.traces.append(facts)
-    else:
+    traces = read_nsys(path) if kind == "nsys" else [read_kineto(path, cpu_ops=False)]
+    facts = [one for trace in traces if (one := _facts(path, trace)).end]
+    found.traces += facts
+    if not facts:
         found.other.append((path, say("import.empty_trace")))
 
 
@@ -206,6 +210,7 @@ _TAKERS: dict[str, Callable[[Found, Path, str], Any]] = {
     **dict.fromkeys(_BENCH, _results),
     "bench_printed": _printed,
     "kineto": _trace,
+    "nsys": _trace,
     "kineto_frontend": lambda found, path, _: found.frontend.append(path),
     "profiler_table": lambda found, path, _: found.tables.append(path),
     "metrics": _metrics,
@@ -219,7 +224,8 @@ def _facts(path: Path, trace: Trace) -> TraceFacts:
     frames = [frame for frame in (trace.kernels, trace.launches, trace.ranges) if len(frame)]
     start = min((int(f["start_ns"].min()) for f in frames), default=0)
     end = max((int((f["start_ns"] + f["dur_ns"]).max()) for f in frames), default=0)
-    return TraceFacts(path, trace.rank, start, end, trace.vllm_version, trace.device_name, trace.has_gpu)
+    tool: Literal["torch", "nsys"] = "torch" if trace.recording is None else "nsys"
+    return TraceFacts(path, trace.rank, start, end, trace.vllm_version, trace.device_name, trace.has_gpu, tool)
 
 
 def _span(path: Path) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
