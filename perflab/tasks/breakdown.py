@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,12 +17,14 @@ from perflab.analysis.findings import pass_findings
 from perflab.analysis.idle import idle_gaps, idle_summary
 from perflab.analysis.kernels import categorize, name_totals, operators
 from perflab.analysis.own import RulesUse, own_checks, rules_use
+from perflab.analysis.roofline import RankRoofline, rank_roofline
 from perflab.analysis.rules import PassFacts, RankFacts
 from perflab.analysis.steps import steps_from_ranges
 from perflab.errors import InputError
 from perflab.knowledge.categories import Rules
 from perflab.messages import say
 from perflab.read.trace import Trace
+from perflab.tasks.model_config import config_of
 from perflab.tasks.own import Own, own
 from perflab.tasks.traces import PassSource, all_sources
 
@@ -44,6 +46,8 @@ class RankBreakdown:
         Table `breakdown`. `gaps`: from `perflab.analysis.idle.idle_gaps` (empty for `cpu`).
     kernels
         Table `kernels` with categories; for `cpu` the operators, `stream` being the thread.
+    roofline
+        What the phases did of what the GPU can do; None for `cpu`.
     """
 
     source: Path
@@ -59,6 +63,7 @@ class RankBreakdown:
     steps: pd.DataFrame
     gaps: pd.DataFrame
     idle: dict[str, Any]
+    roofline: RankRoofline | None = None
 
     @property
     def window_ns(self) -> int:
@@ -81,7 +86,14 @@ class RankBreakdown:
 
     def to_json(self) -> dict[str, Any]:
         """The rank as the JSON contract has it."""
-        return {"run": self.run, "source": str(self.source), "device": self.device, **self.record, "idle": self.idle}
+        return {
+            "run": self.run,
+            "source": str(self.source),
+            "device": self.device,
+            **self.record,
+            "idle": self.idle,
+            "roofline": self.roofline.to_json() if self.roofline else None,
+        }
 
 
 @dataclass(frozen=True)
@@ -173,14 +185,20 @@ def breakdown(
 def pass_breakdown(source: PassSource, users: Own) -> PassBreakdown:
     """One profiling pass, read and broken down."""
     traces = source.traces()
-    ranks = [_rank_breakdown(source, trace, users.rules) for trace in traces]
+    config = config_of(source)
+    broken = [_rank_breakdown(source, trace, users.rules) for trace in traces]
+    ranks = [_with_roofline(rank, config, source, users) for rank in broken]
     trace_facts = [_facts(trace, rank) for trace, rank in zip(traces, ranks, strict=True)]
     use = rules_use([rank.kernels if rank.kind == "gpu" else self_times(rank.kernels) for rank in ranks], users.rules)
     kind = "CPU" if any(rank.kind == "cpu" for rank in ranks) else "GPU"
     checks = trace_checks(trace_facts, run=source.run, thresholds=users.thresholds)
     checks += own_checks(use, users.thresholds, kind=kind, run=source.run)
     facts = PassFacts(
-        ranks=[RankFacts(rank.record, rank.idle, rank.kernels, rank.steps) for rank in ranks if rank.window_ns],
+        ranks=[
+            RankFacts(rank.record, rank.idle, rank.kernels, rank.steps, rank.roofline)
+            for rank in ranks
+            if rank.window_ns
+        ],
         engine=source.engine,
         checks=checks,
         run=source.run,
@@ -217,6 +235,16 @@ def _rank_breakdown(source: PassSource, trace: Trace, rules: Rules) -> RankBreak
         gaps=gaps,
         idle=idle_summary(gaps).get(trace.rank, {}) if kind == "gpu" else {},
     )
+
+
+def _with_roofline(rank: RankBreakdown, config: dict[str, Any] | None, source: PassSource, users: Own) -> RankBreakdown:
+    if rank.kind == "cpu" or not rank.window_ns:
+        return rank
+    found = rank_roofline(
+        rank.rank, rank.device, rank.steps, rank.record,
+        config=config, settings=source.engine.settings, thresholds=users.thresholds,
+    )  # fmt: skip
+    return replace(rank, roofline=found)
 
 
 def _nothing(rank: int, kind: str) -> dict[str, Any]:

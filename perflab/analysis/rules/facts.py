@@ -10,6 +10,7 @@ import pandas as pd
 
 from perflab.analysis.check import Check
 from perflab.analysis.finding import Severity, severity_of
+from perflab.analysis.roofline import RankRoofline
 from perflab.knowledge.thresholds import Thresholds, own_thresholds
 from perflab.runs import Engine
 from perflab.schema import empty
@@ -26,12 +27,15 @@ class RankFacts:
         empty where there is none.
     kernels, steps
         Tables `kernels` (with categories) and `steps`.
+    roofline
+        From `perflab.analysis.roofline.rank_roofline`; None where it was not asked for, as of a CPU engine.
     """
 
     record: Mapping[str, Any]
     idle: Mapping[str, Any]
     kernels: pd.DataFrame = field(default_factory=lambda: empty("kernels"))
     steps: pd.DataFrame = field(default_factory=lambda: empty("steps"))
+    roofline: RankRoofline | None = None
 
     @property
     def rank(self) -> int:

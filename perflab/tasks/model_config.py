@@ -1,0 +1,37 @@
+"""The config.json of the model whose passes are shown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from perflab.errors import InputError
+from perflab.read.files import read_text, sniff
+from perflab.tasks.traces import PassSource
+
+_BESIDE = ("config.json", "model_config.json", "config.json.xz", "model_config.json.xz")
+_MOST = 16 << 20
+
+
+def config_of(source: PassSource) -> dict[str, Any] | None:
+    """The config a run keeps, or one that lies beside trace files or a folder above; None where there is none.
+
+    A file that cannot be read as a config is an empty one: it lacks every key, and that is said.
+    """
+    if source.home is not None:
+        name = source.home.manifest.model_config
+        return _read(source.home.file(name)) if name else None
+    folders = {folder: None for file in source.files for folder in (file.parent, file.parent.parent)}
+    for path in (folder / name for folder in folders for name in _BESIDE):
+        if path.is_file() and path.stat().st_size < _MOST and sniff(path) == "model_config":
+            return _read(path)
+    return None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(read_text(path)[0])
+    except (InputError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
