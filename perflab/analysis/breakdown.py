@@ -58,6 +58,39 @@ def breakdown(kernels: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     return _table(parts, "gpu")
 
 
+def exclusive_pieces(kernels: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
+    """The stretches of time that each activity of one rank has to itself, as `breakdown` gives them out.
+
+    Parameters
+    ----------
+    kernels
+        Table `kernels` of the rank with categories, without CPU operators.
+    steps
+        Table `steps` of the rank.
+
+    Returns
+    -------
+    DataFrame
+        `row` (position in `kernels`), `step`, `phase`, `exclusive_ns`; only what lies in a step (in the rank's whole
+        time where it has none). Sums by category and step are those of `breakdown`, to the nanosecond.
+    """
+    if kernels.empty:
+        return pd.DataFrame({"row": as_ints([]), "step": as_ints([]), "phase": [], "exclusive_ns": as_ints([])})
+    windows = _windows(kernels, steps)
+    start, end = _ends(kernels)
+    at, _, row, lengths = exclusive(start, end, tiers(kernels), cuts=_edges(windows), keys=_codes(kernels))
+    position = step_of(at, windows)
+    some = (position >= 0) & (lengths > 0)
+    return pd.DataFrame(
+        {
+            "row": row[some],
+            "step": windows["step"].to_numpy(np.int64)[position[some]],
+            "phase": windows["phase"].astype("object").to_numpy()[position[some]],
+            "exclusive_ns": lengths[some],
+        }
+    )
+
+
 def cpu_breakdown(cpu_ops: pd.DataFrame, ranges: pd.DataFrame) -> pd.DataFrame:
     """The table `breakdown` of a CPU engine's worker thread, with `kind` "cpu" besides.
 

@@ -163,7 +163,7 @@ def _trace(path: Path, stream: EventStream, gathered: _Gathered, rank: int | Non
     known = header.get("distributedInfo")
     info: Mapping[str, Any] = known if isinstance(known, dict) else {}
     number, source = _rank(path, info, rank)
-    base = _whole(header.get("baseTimeNanoseconds")) or 0
+    base = base_of(header)
     launches = _launches(rows["launches"].frame(), number, base)
     kernels = _kernels(rows["kernels"].frame(), launches, number, base)
     ops = gathered.ops()
@@ -232,6 +232,11 @@ def _rank(path: Path, info: Mapping[str, Any], given: int | None) -> tuple[int, 
         return told, "trace"
     named = rank_in_name(path)
     return (0, "assumed") if named is None else (named, "file_name")
+
+
+def base_of(header: Mapping[str, Any]) -> int:
+    """What a file adds to every time, in nanoseconds."""
+    return _whole(header.get("baseTimeNanoseconds")) or 0
 
 
 def _device_names(header: Mapping[str, Any]) -> dict[int, str]:

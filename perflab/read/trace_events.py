@@ -33,6 +33,8 @@ class Args(msgspec.Struct, gc=False):
     bytes: Scalar = None
     graph_id: Scalar = msgspec.field(default=None, name="graph id")
     external_id: Scalar = msgspec.field(default=None, name="External id")
+    # Of a launch, where the runtime tells (HIP does).
+    kernel: Scalar = None
     # Of collectives (`perflab.read.collective_args`); text, so that no surprise in them costs the event.
     collective: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Collective name")
     in_elements: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="In msg nelems")

@@ -1,0 +1,162 @@
+"""The second rung: operators recorded while a CUDA graph was captured, matched with the kernels of its replays.
+
+A capture lists its launches in the order in which they become nodes of the graph, so the n-th kernel of a replay is the
+n-th launch of its capture. That holds only if both have as many; where the capture names its kernels (HIP does, and
+Triton's operators are called like them), the names must agree too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from perflab.analysis.attribution.align import plain_name
+from perflab.analysis.attribution.host import HostSide, contexts, enclosing
+from perflab.analysis.intervals import as_ints
+from perflab.knowledge.thresholds import threshold
+
+_LAUNCH = re.compile(r"Launch(?!HostFunc)(?<!GraphLaunch)|Memcpy|Memset", re.IGNORECASE)
+_BEGIN, _END = "BeginCapture", "EndCapture"
+_TRITON = re.compile(r"^triton_")
+
+
+@dataclass(frozen=True)
+class Capture:
+    """What was launched while one graph was captured.
+
+    Attributes
+    ----------
+    label
+        The outermost annotation around it, such as `capture_8192_PIECEWISE`; empty where there is none.
+    operator, stack
+        One element a launch.
+    names
+        The kernel's name, where the trace tells; else None.
+    """
+
+    label: str
+    operator: tuple[str | None, ...]
+    shapes: tuple[str, ...]
+    stack: tuple[tuple[str, ...], ...]
+    names: tuple[str | None, ...]
+
+    def __len__(self) -> int:
+        return len(self.operator)
+
+
+def captures(host: HostSide) -> list[Capture]:
+    """Every capture in a trace, in the order in which they began."""
+    found: list[tuple[int, Capture]] = []
+    for _, calls in host.calls.sort_values("start_ns").groupby(["process", "thread"], sort=False):
+        names = calls["name"].astype(str).to_numpy()
+        begun: int | None = None
+        for position, name in enumerate(names):
+            if _BEGIN in name:
+                begun = position
+            elif _END in name and begun is not None:
+                inside = calls.iloc[begun + 1 : position]
+                inside = inside[[bool(_LAUNCH.search(str(call))) for call in inside["name"]]]
+                if len(inside):
+                    found.append((int(calls["start_ns"].iloc[begun]), _capture(inside, host)))
+                begun = None
+    return [capture for _, capture in sorted(found, key=lambda pair: pair[0])]
+
+
+def _capture(calls: pd.DataFrame, host: HostSide) -> Capture:
+    of = contexts(calls, host)
+    told = calls["kernel"].astype("object").tolist()
+    names = [
+        str(kernel) if kernel else operator if operator and _TRITON.match(operator) else None
+        for kernel, operator in zip(told, of.operator, strict=True)
+    ]
+    return Capture(_label(calls, host), tuple(of.operator), tuple(of.shapes), tuple(of.stack), tuple(names))
+
+
+def _label(calls: pd.DataFrame, host: HostSide) -> str:
+    labels = host.labels[host.labels["thread"] == calls["thread"].iloc[0]]
+    if labels.empty:
+        return ""
+    start = labels["start_ns"].to_numpy(np.int64)
+    end = start + labels["dur_ns"].to_numpy(np.int64)
+    nothing = as_ints(np.zeros(len(labels)))
+    around = enclosing(as_ints(calls["start_ns"].iloc[:1]), nothing[:1], start, end, nothing)[0]
+    names = [str(labels["name"].iloc[row]) for row in around]
+    return next((name for name in names if "capture" in name.lower()), names[0] if names else "")
+
+
+def replayed_from(kernels: pd.DataFrame, known: Sequence[Capture]) -> pd.DataFrame:
+    """For each activity of a graph replay, what it was captured from.
+
+    Parameters
+    ----------
+    kernels
+        Device work in order of start; needs `correlation_id`, `graph_id`, `name`, `step`. Replays of one step are
+        matched with captures of one label together: a step in pieces replays them in the order of their capture.
+    known
+        From `captures`, of the same model on the same rank.
+
+    Returns
+    -------
+    DataFrame
+        Rows as in `kernels`: `matched`, `operator`, `shapes`, `stack`, and `agree`, the share of the known names that
+        agree (NaN where none is known: then only the number of kernels speaks for the match).
+    """
+    operator = np.full(len(kernels), None, dtype=object)
+    shapes = np.full(len(kernels), "", dtype=object)
+    stack = np.full(len(kernels), None, dtype=object)
+    agree = np.full(len(kernels), np.nan)
+    matched = np.zeros(len(kernels), dtype=bool)
+    names = kernels["name"].astype(str).to_numpy()
+    inside = kernels.assign(row=np.arange(len(kernels)))[kernels["graph_id"].to_numpy(np.int64) >= 0]
+    for _, of_step in inside.groupby("step", sort=False):
+        replays = [some["row"].to_numpy(np.int64) for _, some in of_step.groupby("correlation_id", sort=False)]
+        for rows, capture in zip(replays, _matching(replays, names, known), strict=True):
+            if capture is None:
+                continue
+            matched[rows] = True
+            operator[rows] = capture.operator
+            shapes[rows] = capture.shapes
+            for row, frames in zip(rows, capture.stack, strict=True):
+                stack[row] = frames
+            share = _agreement(names[rows], capture)
+            agree[rows] = np.nan if share is None else share
+    frames_of = pd.Series([() if frames is None else frames for frames in stack], dtype=object)
+    found = {"matched": matched, "operator": operator, "shapes": shapes, "stack": frames_of, "agree": agree}
+    return pd.DataFrame(found).set_axis(kernels.index)
+
+
+def _matching(replays: list[np.ndarray], names: np.ndarray, known: Sequence[Capture]) -> list[Capture | None]:
+    """The captures of one label if they fit all replays of the step in order; else for each replay the only one."""
+    groups: dict[str, list[Capture]] = {}
+    for capture in known:
+        groups.setdefault(capture.label, []).append(capture)
+    for group in groups.values():
+        if len(group) == len(replays) and all(
+            _fits(names[rows], capture) for rows, capture in zip(replays, group, strict=True)
+        ):
+            return list(group)
+    alone: list[Capture | None] = []
+    for rows in replays:
+        fitting = [capture for capture in known if _fits(names[rows], capture)]
+        # Graphs of several batch sizes are captured from the same operators; different ones leave it open which.
+        same = len({(capture.operator, capture.stack) for capture in fitting}) == 1
+        alone.append(fitting[0] if same else None)
+    return alone
+
+
+def _fits(names: np.ndarray, capture: Capture) -> bool:
+    if len(names) != len(capture):
+        return False
+    share = _agreement(names, capture)
+    return share is None or share >= threshold("capture_match", "least")
+
+
+def _agreement(names: np.ndarray, capture: Capture) -> float | None:
+    known = [(str(ran), told) for ran, told in zip(names, capture.names, strict=True) if told is not None]
+    if not known:
+        return None
+    return sum(ran == told or plain_name(ran) == plain_name(told) for ran, told in known) / len(known)
