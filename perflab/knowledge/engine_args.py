@@ -1,7 +1,8 @@
-"""Which versions of vLLM have an argument of `vllm serve`, from `engine_args.toml`."""
+"""Which versions of vLLM have an argument of `vllm serve`, and what has taken its place, from `engine_args.toml`."""
 
 from __future__ import annotations
 
+import re
 import tomllib
 from dataclasses import dataclass
 from functools import lru_cache
@@ -30,3 +31,80 @@ def elsewhere(name: str) -> Elsewhere | None:
 @lru_cache(maxsize=1)
 def _table() -> dict[str, Any]:
     return tomllib.loads(files(__package__).joinpath("engine_args.toml").read_text(encoding="utf-8"))
+
+
+def flag(name: str, version: str | None = None, value: Any = None) -> str | None:
+    """An argument as `vllm serve` of that version spells it, or what does the same there; None where nothing does.
+
+    Parameters
+    ----------
+    name
+        The field of EngineArgs, as `kv_cache_dtype`.
+    version
+        The run's; the newest listed unless known.
+    value
+        Goes behind the argument. False switches it off (`--no-...`), None and True name it alone.
+
+    Notes
+    -----
+    Between two versions listed the later one's arguments are only likely; then the version that surely has it is said.
+    What an argument was replaced by comes from `engine_args.toml`; it may take other values, so `value` is left out.
+    """
+    table = _table()
+    ours = version or table["versions"][-1]
+    if _listed(name) is None:
+        raise KeyError(f"no version listed has an argument {name!r}")
+    if _has(name, ours):
+        return _spelled(name, value)
+    gone, first = _listed(name) or (None, None)
+    if gone is not None and _parts(ours) > _parts(gone):
+        use = table["gone"][name].get("use")
+        return _replacement(use, ours) if use else None
+    if first is None:
+        return None
+    older = next((o for o, entry in table["gone"].items() if entry.get("use") == name and entry.get("renamed")), None)
+    if older is not None and _has(older, ours):
+        return _spelled(older, value)
+    before = max(known for known in map(_parts, table["versions"]) if known < _parts(first))
+    return f"{_spelled(name, value)} (sure to be there from vLLM {first})" if _parts(ours) > before else None
+
+
+def _listed(name: str) -> tuple[str | None, str | None] | None:
+    """The last version listed that has an argument and the first, None where all later or earlier ones have it."""
+    table = _table()
+    gone = table["gone"].get(name, {}).get("last")
+    first = next((after for after, names in table["since"].items() if name in names), None)
+    return (gone, first) if gone or first or name in table["first"] else None
+
+
+def _has(name: str, version: str) -> bool:
+    """Whether a version surely has an argument."""
+    found = _listed(name)
+    if found is None:
+        return False
+    gone, first = found
+    return (gone is None or _parts(version) <= _parts(gone)) and (first is None or _parts(version) >= _parts(first))
+
+
+def _spelled(name: str, value: Any) -> str:
+    option = name.replace("_", "-")
+    if value is False:
+        return f"--no-{option}"
+    if value is None or value is True:
+        return f"--{option}"
+    return f"--{option} {value}"
+
+
+def _replacement(use: str, version: str) -> str | None:
+    """`cudagraph_capture_sizes` -> `--cudagraph-capture-sizes`, if the version has it; words around it stay."""
+    names = [name for name in re.findall(r"[a-z0-9_]+", use) if _listed(name)]
+    if not all(_has(name, version) for name in names):
+        return None
+    for name in names:
+        use = re.sub(rf"\b{name}\b", _spelled(name, None), use)
+    return use
+
+
+def _parts(version: str) -> tuple[int, ...]:
+    """`0.25.1+cu130` -> (0, 25, 1)."""
+    return tuple(int(part) for part in re.findall(r"\d+", version.split("+")[0])[:3])

@@ -2,8 +2,11 @@
 
 import json
 import tomllib
+from itertools import pairwise
 
-from perflab.knowledge.engine_args import elsewhere
+import pytest
+
+from perflab.knowledge.engine_args import elsewhere, flag
 
 
 def table(root):
@@ -23,8 +26,11 @@ def test_the_table_is_what_the_versions_have(root, shared):
     newest = set(listed["0.33.0"])
     gone = {name: version for version in listed for name in listed[version] if name not in {*newest, "max_log_len"}}
     assert {name: entry["last"] for name, entry in found["gone"].items()} == gone
-    for before, after in (("0.25.1", "0.32.0"), ("0.32.0", "0.33.0")):
-        assert set(found["since"][after]) == set(listed[after]) - set(listed[before])
+    assert set(found["first"]) == set(listed["0.3.2"])
+    assert list(found["since"]) == found["versions"][1:]
+    for before, after in pairwise(listed):
+        new = {name for name in set(listed[after]) - set(listed[before]) if not name.startswith("_")}
+        assert set(found["since"][after]) == new
     for entry in found["gone"].values():
         for word in entry.get("use", "").replace("(", " ").replace(")", " ").split():
             assert word in newest or "_" not in word, word
@@ -35,3 +41,52 @@ def test_an_argument_of_other_versions():
     assert (gone.last, gone.use, gone.since) == ("0.10.2", "cudagraph_capture_sizes", None)
     assert (new.since, new.last) == ("0.33.0", None)
     assert elsewhere("max_num_seqs") is None and elsewhere("no_such_thing") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "value", "expected"),
+    [
+        ("kv_cache_dtype", "0.25.1", "fp8", "--kv-cache-dtype fp8"),
+        ("kv_cache_dtype", None, "fp8", "--kv-cache-dtype fp8"),
+        ("enforce_eager", "0.25.1", False, "--no-enforce-eager"),
+        ("enable_prefix_caching", "0.33.0+cu130", None, "--enable-prefix-caching"),
+        # Renamed: the old name in old versions, the new one in new ones.
+        ("cuda_graph_sizes", "0.10.2", "8 16", "--cuda-graph-sizes 8 16"),
+        ("cuda_graph_sizes", "0.32.0", "8 16", "--cudagraph-capture-sizes"),
+        ("cudagraph_capture_sizes", "0.25.1", "8 16", "--cudagraph-capture-sizes 8 16"),
+        ("cudagraph_capture_sizes", "0.10.2", "8 16", "--cuda-graph-sizes 8 16"),
+        ("disable_log_requests", "0.32.0", None, "--enable-log-requests (off unless asked for)"),
+        ("swap_space", "0.33.0", 4, "--kv-offloading-size or --cpu-offload-gb"),
+        # Nothing did the same.
+        ("calculate_kv_scales", "0.32.0", None, None),
+        ("async_scheduling", "0.6.6", None, None),
+        ("attention_backend", "0.6.6", "FLASH_ATTN", None),
+        # Between 0.10.2, which lacks it, and 0.25.1, which has it.
+        (
+            "attention_backend",
+            "0.11.0",
+            "FLASH_ATTN",
+            "--attention-backend FLASH_ATTN (sure to be there from vLLM 0.25.1)",
+        ),
+    ],
+)
+def test_a_flag_as_a_version_names_it(name, version, value, expected):
+    assert flag(name, version, value) == expected
+
+
+def test_a_flag_that_never_was_is_a_bug():
+    with pytest.raises(KeyError):
+        flag("profiler_layerwise")
+
+
+def test_flags_are_arguments_the_version_has(shared):
+    listed = json.loads((shared / "facts/samples/engine_args_by_version.json").read_text(encoding="utf-8"))
+    every = {name for names in listed.values() for name in names if not name.startswith("_") and name != "max_log_len"}
+    for version, names in listed.items():
+        for name in every:
+            said = flag(name, version)
+            for word in (said or "").replace("(", " ").split():
+                if word.startswith("--"):
+                    assert word[2:].replace("-", "_") in names, (name, version, said)
+            if name in names:
+                assert said == f"--{name.replace('_', '-')}"
