@@ -12,6 +12,7 @@ import pandas as pd
 from perflab.analysis.breakdown import breakdown as gpu_breakdown
 from perflab.analysis.breakdown import cpu_breakdown, self_times, summary
 from perflab.analysis.checks import Check, TraceFacts, trace_checks
+from perflab.analysis.communication import Communication, communication_checks
 from perflab.analysis.finding import Finding
 from perflab.analysis.findings import pass_findings
 from perflab.analysis.idle import idle_gaps, idle_summary
@@ -24,6 +25,7 @@ from perflab.errors import InputError
 from perflab.knowledge.categories import Rules
 from perflab.messages import say
 from perflab.read.trace import Trace
+from perflab.tasks.collectives import pass_communication
 from perflab.tasks.model_config import config_of
 from perflab.tasks.own import Own, own
 from perflab.tasks.traces import PassSource, all_sources
@@ -85,12 +87,14 @@ class RankBreakdown:
         return name_totals(self.kernels if self.kind == "gpu" else self_times(self.kernels))
 
     def to_json(self) -> dict[str, Any]:
-        """The rank as the JSON contract has it."""
+        """The rank as the JSON contract has it; figures of a rank of which nothing was recorded are null."""
+        nothing = {} if self.window_ns else dict.fromkeys(("window_ns", "busy_ns", "idle_ns"))
         return {
             "run": self.run,
             "source": str(self.source),
             "device": self.device,
             **self.record,
+            **nothing,
             "idle": self.idle,
             "roofline": self.roofline.to_json() if self.roofline else None,
         }
@@ -106,6 +110,8 @@ class PassBreakdown:
         Which traces, and of what engine.
     checks
         From `perflab.analysis.trust.trace_checks`.
+    communication
+        Collectives, clocks and who is waited for; None where no kernel communicates.
     """
 
     source: PassSource
@@ -113,6 +119,7 @@ class PassBreakdown:
     checks: list[Check]
     findings: list[Finding]
     user_rules: RulesUse | None = None
+    communication: Communication | None = None
 
 
 @dataclass(frozen=True)
@@ -138,13 +145,15 @@ class BreakdownReport:
         return [finding for one in self.passes for finding in one.findings]
 
     def to_json(self) -> dict[str, Any]:
-        """The `breakdown` document of the JSON contract. Collectives come with a later version: null, not none."""
+        """The `breakdown` document of the JSON contract."""
+        talking = [(one.source.run, one.communication) for one in self.passes if one.communication is not None]
         return {
             "schema": 1,
             "inputs": self.inputs,
             "trust": [check.to_json() for check in self.trust],
             "ranks": [rank.to_json() for rank in self.ranks],
-            "collectives": None,
+            "collectives": [{**op, "run": run} for run, found in talking for op in found.to_json()],
+            "communication": [{"run": run, **found.clocks_json()} for run, found in talking],
             "findings": [finding.to_json() for finding in self.findings],
             "user_rules": [one.user_rules.to_json() for one in self.passes if one.user_rules is not None],
         }
@@ -193,6 +202,15 @@ def pass_breakdown(source: PassSource, users: Own) -> PassBreakdown:
     kind = "CPU" if any(rank.kind == "cpu" for rank in ranks) else "GPU"
     checks = trace_checks(trace_facts, run=source.run, thresholds=users.thresholds)
     checks += own_checks(use, users.thresholds, kind=kind, run=source.run)
+    talk = pass_communication(
+        traces,
+        [rank.kernels for rank in ranks],
+        [rank.steps for rank in ranks],
+        settings=source.engine.settings,
+        config=config,
+        thresholds=users.thresholds,
+    )
+    checks += communication_checks(talk, run=source.run)
     facts = PassFacts(
         ranks=[
             RankFacts(rank.record, rank.idle, rank.kernels, rank.steps, rank.roofline)
@@ -203,8 +221,9 @@ def pass_breakdown(source: PassSource, users: Own) -> PassBreakdown:
         checks=checks,
         run=source.run,
         thresholds=users.thresholds,
+        communication=talk,
     )
-    return PassBreakdown(source, ranks, checks, pass_findings(facts), use)
+    return PassBreakdown(source, ranks, checks, pass_findings(facts), use, talk)
 
 
 def _rank_breakdown(source: PassSource, trace: Trace, rules: Rules) -> RankBreakdown:

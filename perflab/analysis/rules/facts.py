@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from perflab.analysis.check import Check
+from perflab.analysis.communication import Communication
 from perflab.analysis.finding import Severity, severity_of
 from perflab.analysis.roofline import RankRoofline
 from perflab.knowledge.thresholds import Thresholds, own_thresholds
@@ -75,6 +76,8 @@ class PassFacts:
         Goes into the findings.
     thresholds
         The figures at which rules speak: perflab's own, or those a user set.
+    communication
+        Collectives of all ranks; None where no kernel communicates.
     """
 
     ranks: Sequence[RankFacts]
@@ -82,6 +85,7 @@ class PassFacts:
     checks: Sequence[Check] = ()
     run: str = ""
     thresholds: Thresholds = field(default_factory=own_thresholds)
+    communication: Communication | None = None
 
     def phases(self) -> list[str]:
         """Phases with enough steps on every rank to be spoken about, decode first."""
