@@ -84,6 +84,16 @@ def _parser() -> argparse.ArgumentParser:
         _own_files(sub, rules=name == "breakdown")
         sub.set_defaults(command=command)
 
+    pair = commands.add_parser("compare", help="what differs between two runs, and where time changed")
+    pair.add_argument("baseline", metavar="BASELINE", help="run directory, recorded run's name, or trace")
+    pair.add_argument("candidate", metavar="CANDIDATE")
+    pair.add_argument(
+        "--varied", action="extend", nargs="+", default=[], metavar="NAME", help="settings meant to differ"
+    )
+    pair.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    _own_files(pair)
+    pair.set_defaults(command=_compare)
+
     report = commands.add_parser("report", help="one self-contained HTML report over runs")
     report.add_argument("runs", nargs="+", metavar="RUN", help="run directory or recorded run's name")
     report.add_argument("-o", "--out", type=Path, required=True, metavar="out.html")
@@ -164,6 +174,9 @@ def _breakdown(args: argparse.Namespace) -> int:
 
     result = breakdown(args.paths, teacher=args.teacher, rules=args.rules, thresholds=args.thresholds)
     print(_json(result.to_json()) if args.json else terminal.breakdown(result))
+    if not any(rank.window_ns for rank in result.ranks):
+        print("perflab: no activity was recorded in any trace; the checks say why", file=sys.stderr)
+        return 2
     return 0
 
 
@@ -173,6 +186,15 @@ def _latency(args: argparse.Namespace) -> int:
 
     result = latency(args.paths, thresholds=args.thresholds)
     print(_json(result.to_json()) if args.json else terminal.latency(result))
+    return 0
+
+
+def _compare(args: argparse.Namespace) -> int:
+    from perflab import terminal
+    from perflab.tasks.compare import compare
+
+    result = compare(args.baseline, args.candidate, varied=args.varied, rules=args.rules, thresholds=args.thresholds)
+    print(_json(result.to_json()) if args.json else terminal.compare(result))
     return 0
 
 

@@ -97,3 +97,37 @@ def test_lab_passes_options_on_and_others_refuse_them(monkeypatch: pytest.Monkey
 
 class _Done:
     returncode = 0
+
+
+def test_compare_prints_a_table_or_one_document(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "llama3-8b-bf16", "llama3-8b-fp8"]) == 0
+    text = capsys.readouterr().out
+    assert text.index("Can they be compared?") < text.index("What differs") < text.index("Findings")
+    row = next(line.split() for line in text.splitlines() if line.startswith("  step "))
+    before, after, change = (float(cell) for cell in row[1:4])
+    assert change == pytest.approx(after - before, abs=0.0011)
+    assert main(["compare", "llama3-8b-bf16", "llama3-8b-fp8", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == 1 and document["metrics"] == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["compare", "llama3-8b-bf16"],
+        ["compare", "llama3-8b-bf16", "no-such-run"],
+        ["compare", "llama3-8b-bf16", "llama3-8b-fp8", "--rules", "no-such-file.toml"],
+        ["breakdown", "llama3-8b-bf16", "--thresholds", "no-such-file.toml"],
+        ["latency", "llama3-8b-bf16", "--thresholds", "no-such-file.toml"],
+    ],
+)
+def test_compare_and_users_files_are_refused_in_one_line(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        status = main(arguments)
+    except SystemExit as stop:
+        status = int(str(stop.code))
+    said = capsys.readouterr()
+    assert status == 2 and said.out == ""
+    assert "Traceback" not in said.err and said.err.strip()

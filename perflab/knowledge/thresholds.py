@@ -130,7 +130,8 @@ def _check_order(name: str, levels: Mapping[str, float], text: str, path: Path) 
 def _levels(name: str) -> list[str]:
     """The levels a threshold has, or may be given."""
     entry = _table()[name]
-    return [key for key, value in entry.items() if _is_number(value) and key != _MOST] + entry.get(_OF_USERS, [])
+    own = [key for key, value in entry.items() if _is_number(value) and key != _MOST]
+    return own + [str(level) for level in entry.get(_OF_USERS, [])]
 
 
 def _line_of(text: str, name: str, level: str | None = None) -> int | None:

@@ -5,10 +5,11 @@ task's record and returns text, or an empty string where there is nothing to say
 """
 
 from perflab.terminal.breakdowns import breakdown
+from perflab.terminal.comparisons import compare
 from perflab.terminal.histories import history
 from perflab.terminal.latencies import latency
 from perflab.terminal.machine import doctor
 from perflab.terminal.runs import ProgressPrinter, plan, run_outcome
 from perflab.terminal.text import table
 
-__all__ = ["ProgressPrinter", "breakdown", "doctor", "history", "latency", "plan", "run_outcome", "table"]
+__all__ = ["ProgressPrinter", "breakdown", "compare", "doctor", "history", "latency", "plan", "run_outcome", "table"]

@@ -30,15 +30,18 @@ def checks(title: str, found: Sequence[Check]) -> str:
 
 
 def findings(found: Sequence[Finding]) -> str:
-    """Each finding with its evidence, the change, and the command that checks it."""
+    """Each finding with its evidence, the change, and the command that checks it; a command that serves all, once."""
     if not found:
         return "Findings: none"
+    commands = {finding.check for finding in found if finding.check}
+    once = commands.pop() if len(commands) == 1 and len(found) > 1 else None
     lines = ["Findings"]
     for finding in found:
         lines.append(f"  {finding.severity}: {finding.title}")
         lines += [f"      {text}" for text in finding.evidence]
-        lines += [f"      change: {finding.change}", f"      check:  {finding.check}"]
-    return "\n".join(lines)
+        lines += [f"      change: {finding.change}"]
+        lines += [f"      check:  {finding.check}"] if finding.check and once is None else []
+    return "\n".join(lines + ([f"  check:  {once}"] if once else []))
 
 
 def number(value: Any, digits: int) -> str:

@@ -1,0 +1,27 @@
+"""Which differences between two runs follow from another one, from `settings_follow.toml`."""
+
+from __future__ import annotations
+
+import tomllib
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+
+def follows(setting: str, other: str) -> bool:
+    """Whether `other` changes by itself when `setting` does."""
+    return any(
+        fnmatchcase(setting, entry["setting"]) and any(fnmatchcase(other, pattern) for pattern in entry["brings"])
+        for entry in _table()["follows"]
+    )
+
+
+def is_unimportant(setting: str) -> bool:
+    """Whether a fact says nothing about how the engine computes."""
+    return any(fnmatchcase(setting, pattern) for pattern in _table()["unimportant"]["names"])
+
+
+@lru_cache(maxsize=1)
+def _table() -> dict[str, Any]:
+    return tomllib.loads(files(__package__).joinpath("settings_follow.toml").read_text(encoding="utf-8"))
