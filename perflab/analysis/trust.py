@@ -13,7 +13,7 @@ import pandas as pd
 from perflab import units
 from perflab.analysis import check as of
 from perflab.analysis.check import Check
-from perflab.analysis.intervals import union_length
+from perflab.analysis.intervals import Ints, as_ints, union_length
 from perflab.analysis.kernels import graph_share, launch_times, name_totals
 from perflab.analysis.recording import Recording, recording_checks
 from perflab.knowledge.thresholds import Thresholds, own_thresholds
@@ -238,7 +238,8 @@ def _graphs(traces: Sequence[TraceFacts]) -> Check:
 
 
 def _overlaps(traces: Sequence[TraceFacts], limits: Thresholds) -> Check:
-    busy = doubled = 0
+    busy = doubled = long = 0
+    shortest = limits.limit("stream_overlap", "launch_us") * units.NS_PER_US
     for trace in traces:
         work = trace.device_work
         for _, stream in work.groupby(["device", "stream"]):
@@ -247,14 +248,21 @@ def _overlaps(traces: Sequence[TraceFacts], limits: Thresholds) -> Check:
             covered = union_length(start, start + duration)
             busy += covered
             doubled += int(duration.sum()) - covered
+            beside = _beside_earlier(start, start + duration)
+            long += int(beside[beside > shortest].sum())
     if not busy:
         return Check("stream_overlap", "not_applicable", say("trust.no_device_work"))
-    share = doubled / busy
-    if share <= limits.limit("stream_overlap", "warn"):
-        return Check("stream_overlap", "pass", say("trust.stream_overlap.pass", share=units.show_share(share)))
-    return Check(
-        "stream_overlap", "warn", say("trust.stream_overlap.warn", share=units.show_share(share)), (of.BREAKDOWN,)
-    )
+    share = units.show_share(doubled / busy)
+    if long / busy <= limits.limit("stream_overlap", "warn"):
+        return Check("stream_overlap", "pass", say("trust.stream_overlap.pass", share=share))
+    return Check("stream_overlap", "warn", say("trust.stream_overlap.warn", share=share), (of.BREAKDOWN,))
+
+
+def _beside_earlier(start: Ints, end: Ints) -> Ints:
+    """For each activity, how long it ran beside one that had started before it."""
+    order = np.argsort(start, kind="stable")
+    reach = np.maximum.accumulate(end[order])[:-1]
+    return as_ints(np.maximum(np.minimum(reach, end[order][1:]) - start[order][1:], 0))
 
 
 def _stacks(traces: Sequence[TraceFacts]) -> Check:
@@ -272,6 +280,11 @@ def _recordings(traces: Sequence[TraceFacts]) -> list[Check]:
     by = pd.concat(tables).groupby("category", observed=True)["exclusive_ns"].sum()
     busy = int(by.drop("idle", errors="ignore").sum())
     return recording_checks(recordings, int(by.get("graph_opaque", 0)), busy)
+
+
+def calls_device(launches: pd.DataFrame) -> bool:
+    """Whether the host called for device work at all (table `launches`)."""
+    return bool(_device_calls(launches).any())
 
 
 def _device_calls(launches: pd.DataFrame) -> pd.Series:

@@ -21,6 +21,7 @@ from perflab.analysis.own import RulesUse, own_checks, rules_use
 from perflab.analysis.roofline import RankRoofline, rank_roofline
 from perflab.analysis.rules import PassFacts, RankFacts
 from perflab.analysis.steps import steps_from_ranges
+from perflab.analysis.trust import calls_device
 from perflab.errors import InputError
 from perflab.knowledge.categories import Rules
 from perflab.messages import say
@@ -28,6 +29,7 @@ from perflab.read.trace import Trace
 from perflab.tasks.collectives import pass_communication
 from perflab.tasks.model_config import config_of
 from perflab.tasks.own import Own, own
+from perflab.tasks.profile_log import profile_checks, why_no_trace
 from perflab.tasks.traces import PassSource, all_sources
 
 
@@ -187,7 +189,8 @@ def breakdown(
     if not any(source.files for source in sources):
         others = all_sources(parts, "measured" if teacher else "teacher")
         why = "no_trace" if not others else "no_teacher" if teacher else "only_teacher"
-        raise InputError(say(f"breakdown.{why}"), path=str(parts[0]) if parts else None)
+        told = why_no_trace(parts) or say(f"breakdown.{why}")
+        raise InputError(told, path=str(parts[0]) if parts else None)
     return BreakdownReport([str(part) for part in parts], [pass_breakdown(source, users) for source in sources])
 
 
@@ -202,6 +205,7 @@ def pass_breakdown(source: PassSource, users: Own) -> PassBreakdown:
     kind = "CPU" if any(rank.kind == "cpu" for rank in ranks) else "GPU"
     checks = trace_checks(trace_facts, run=source.run, thresholds=users.thresholds)
     checks += own_checks(use, users.thresholds, kind=kind, run=source.run)
+    checks += profile_checks(source.home, source=source.run)
     talk = pass_communication(
         traces,
         [rank.kernels for rank in ranks],
@@ -227,7 +231,8 @@ def pass_breakdown(source: PassSource, users: Own) -> PassBreakdown:
 
 
 def _rank_breakdown(source: PassSource, trace: Trace, rules: Rules) -> RankBreakdown:
-    if trace.has_gpu or trace.cpu_ops is None:
+    # A host that called for device work of which nothing was recorded is no CPU engine.
+    if trace.has_gpu or trace.cpu_ops is None or calls_device(trace.launches):
         kernels = categorize(trace.kernels, rules)
         steps = steps_from_ranges(trace.ranges, kernels, trace.launches)
         table = gpu_breakdown(kernels, steps)

@@ -37,6 +37,7 @@ CASES = [
     ("batched_tokens", "ValueError: max_num_batched_tokens (1024) is smaller than max_model_len (8192).", "max_num_batched_tokens to 8192 or more"),
     ("remote_code", "ValueError: Failed to load the model config. Set `trust_remote_code=True` in LLM or using the `--trust-remote-code` flag", "if you trust it"),
     ("architecture", "ValueError: Model architectures ['NewForCausalLM'] are not supported for now.", "newer vLLM"),
+    ("profile_timeout", "TimeoutError: RPC call to profile timed out.", "VLLM_RPC_TIMEOUT"),
     ("disk", "OSError: [Errno 28] No space left on device: '/x'", "make room"),
 ]  # fmt: skip
 

@@ -154,8 +154,12 @@ def test_graph_replays_are_counted() -> None:
 def test_small_overlaps_are_normal_and_large_ones_are_not() -> None:
     sound = facts()
     assert by_name([with_kernels(sound, sound.kernels.assign(dur_ns=10))])["stream_overlap"].status == "pass"
-    assert by_name([with_kernels(sound, sound.kernels.assign(dur_ns=11))])["stream_overlap"].status == "warn"
-    other_stream = sound.kernels.assign(dur_ns=11, stream=[7, 8] * (N // 2))
+    start = sound.kernels["start_ns"] * 1_000
+    launched_early = sound.kernels.assign(start_ns=start, dur_ns=15_000)
+    assert by_name([with_kernels(sound, launched_early)])["stream_overlap"].status == "pass", "5 us each, as with PDL"
+    overrun = sound.kernels.assign(start_ns=start, dur_ns=16_000)
+    assert by_name([with_kernels(sound, overrun)])["stream_overlap"].status == "warn"
+    other_stream = overrun.assign(stream=[7, 8] * (N // 2))
     assert by_name([with_kernels(sound, other_stream)])["stream_overlap"].status == "pass"
 
 

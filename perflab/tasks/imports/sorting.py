@@ -30,7 +30,7 @@ _STAMP = re.compile(r"(?:INFO|WARNING|ERROR|DEBUG) (\d\d)-(\d\d) (\d\d):(\d\d):(
 
 @dataclass(frozen=True)
 class TraceFacts:
-    """What import needs of a trace. `start`, `end`: of all that was recorded; 0 for an empty one. `tool`: who made it."""
+    """What import needs of a trace made by `tool`. `start`, `end`: of all that was recorded; 0 for an empty one."""
 
     path: Path
     rank: int
