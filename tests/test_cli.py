@@ -67,13 +67,17 @@ def test_the_terminal_says_trust_first_then_shares_that_add_up(capsys: pytest.Ca
     assert main(["breakdown", "llama3-8b-tp2"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("Can it be trusted?")
-    shares = {}
-    for line in out.partition("rank 0")[2].splitlines():
+    rows = {}
+    for line in out.partition("ms a step, share")[2].splitlines():
         cells = line.split()
-        if cells and cells[0] in ("attention", "compute", "memory", "communication", "idle") and cells[0] not in shares:
-            shares[cells[0]] = float(cells[1])
-    assert sum(shares.values()) == pytest.approx(100, abs=0.3)
-    assert "communication" in shares and shares["communication"] > 5
+        if cells and not line.startswith("   ") and cells[0] not in rows:
+            rows[cells[0]] = cells[1:4]
+    # Decode: milliseconds of rank 0, of rank 1, mean share.
+    groups = [rows[name] for name in ("attention", "compute", "memory", "communication", "idle")]
+    for rank in (0, 1):
+        assert sum(float(cells[rank]) for cells in groups) == pytest.approx(float(rows["step"][rank]), abs=0.004)
+    assert sum(float(cells[2]) for cells in groups) == pytest.approx(100, abs=0.3)
+    assert float(rows["communication"][2]) > 5
 
 
 def test_latency_table_names_what_can_be_doubted(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from perflab.analysis.breakdown import innermost, tiers
 from perflab.analysis.intervals import Ints, as_ints, exclusive, split
-from perflab.analysis.steps import step_of
+from perflab.analysis.steps import step_marks, step_of
 from perflab.schema import CATEGORIES
 
 # Fused kernels are numbered as they come, and their names list operators they feed but do not execute; 16-bit floats
@@ -86,6 +86,12 @@ def kernel_steps(kernels: pd.DataFrame, steps: pd.DataFrame, thread: int | None 
         sums["ns"].to_numpy(),
         sums["calls"].to_numpy(),
     )
+
+
+def worker_thread(ranges: pd.DataFrame) -> int:
+    """The thread of a CPU engine that runs its steps: the one most step annotations are on. Table `ranges`."""
+    marks = step_marks(ranges)
+    return int(marks.loc[(marks["domain"] == "host") & ~marks["dummy"], "thread"].mode().iloc[0])
 
 
 def _pieces(

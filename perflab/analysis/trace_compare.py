@@ -17,8 +17,7 @@ from scipy import stats
 
 from perflab.analysis.idle import CAUSES
 from perflab.analysis.intervals import Ints, as_ints
-from perflab.analysis.kernel_steps import kernel_key, kernel_steps
-from perflab.analysis.steps import step_marks
+from perflab.analysis.kernel_steps import kernel_key, kernel_steps, worker_thread
 from perflab.knowledge.kernel_families import kernel_family
 from perflab.schema import CATEGORIES, PHASES
 
@@ -222,11 +221,7 @@ class _Side:
 
 
 def _worker(rank: RankTrace) -> int | None:
-    """The thread that runs the steps of a CPU engine."""
-    if rank.kind == "gpu":
-        return None
-    marks = step_marks(rank.ranges)
-    return int(marks.loc[(marks["domain"] == "host") & ~marks["dummy"], "thread"].mode().iloc[0])
+    return None if rank.kind == "gpu" else worker_thread(rank.ranges)
 
 
 def _phase(phase: str, baseline: _Side, candidate: _Side) -> PhaseComparison:

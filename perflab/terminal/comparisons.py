@@ -10,7 +10,7 @@ from perflab.analysis.compare_findings import category_word
 from perflab.analysis.kernel_names import short_kernel_names
 from perflab.analysis.trace_compare import ROWS, PhaseComparison, StepTime
 from perflab.tasks.compare import CompareReport, CompareSide
-from perflab.terminal.text import MARKS, findings, table
+from perflab.terminal.text import check_line, findings, table
 
 _ORDER = ("decode", "mixed", "prefill")
 _KERNELS = 8
@@ -39,13 +39,15 @@ def _sides(sides: Sequence[CompareSide]) -> str:
 
 def _trust(report: CompareReport) -> str:
     """The comparison's own checks in full; of the traces' only what can be doubted, and how many passed."""
-    lines = [f"  {MARKS[check.status]}  {check.detail}" for check in report.checks if check.status != "not_applicable"]
+    lines = [check_line(check.status, check.detail) for check in report.checks if check.status != "not_applicable"]
     for side in report.sides:
         checks = side.passed.checks if side.passed else []
         passed = sum(check.status == "pass" for check in checks)
         doubts = [check for check in checks if check.status in ("warn", "fail")]
-        lines += [f"  ok    {side.name}: {passed} checks of its traces passed."] if passed and not doubts else []
-        lines += [f"  {MARKS[check.status]}  {side.name}: {check.detail}" for check in doubts]
+        lines += (
+            [check_line("pass", f"{side.name}: {passed} checks of its traces passed.")] if passed and not doubts else []
+        )
+        lines += [check_line(check.status, f"{side.name}: {check.detail}") for check in doubts]
     return "\n".join(["Can they be compared?", *lines]) if lines else ""
 
 
