@@ -157,6 +157,16 @@ class Workload:
         return dense + head + experts + self.embedding_bytes
 
     @property
+    def read_weight_bytes(self) -> float:
+        """Weights a step reads whatever its batch: linear layers and LM head. Experts depend on the tokens."""
+        return sum(one.weight_bytes for one in (*self.linear, *([self.lm_head] if self.lm_head else [])))
+
+    def balanced_tokens(self, flops_per_s: float, bytes_per_s: float) -> float:
+        """The batch at which linear layers take as long to compute as their weights take to be read."""
+        weights = sum(one.weight_bytes for one in self.linear)
+        return weights / bytes_per_s * flops_per_s / sum(one.flops(1) for one in self.linear)
+
+    @property
     def flops_per_token(self) -> float:
         """Operations of the layers' matrices for one token, experts included, LM head and attention not."""
         dense = sum(one.flops(1) for one in self.linear)
