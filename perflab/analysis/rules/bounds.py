@@ -182,7 +182,7 @@ def _saved_by_quantizing(rank: RankRoofline, gemm: KernelRoof) -> float | None:
 def _quantize(facts: PassFacts, rank: RankRoofline) -> str:
     """FP8 can be made while loading where the GPU has units for it; else a quantized checkpoint has to be found."""
     if rank.gpu is not None and rank.gpu.peak("fp8"):
-        return say("finding.bound.quantize_fp8", flag=_flag(facts, "quantization", "fp8"))
+        return say("finding.bound.quantize_online", flag=_flag(facts, "quantization", "fp8"))
     return say("finding.bound.quantize_checkpoint")
 
 
