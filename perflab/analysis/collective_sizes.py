@@ -13,13 +13,17 @@ import numpy as np
 import pandas as pd
 
 from perflab.analysis.graph_padding import CaptureSizes
+from perflab.knowledge.collectives import OPS
 from perflab.knowledge.gpus import Link
 from perflab.knowledge.thresholds import Thresholds, own_thresholds
+from perflab.schema import PHASES
 
 SIZE_COLUMNS = (
     "phase", "op", "by", "bytes", "bytes_source", "ranks", "count", "transfer_ns", "low_ns", "high_ns",
     "algorithm_bandwidth", "bus_bandwidth", "of_peak", "bound",
 )  # fmt: skip
+
+_PHASES = (*PHASES, "all")
 
 
 def bus_factor(op: str, ranks: int) -> float | None:
@@ -115,8 +119,9 @@ def by_size(collectives: pd.DataFrame, link: Link | None = None, limits: Thresho
         ranks = int(found["ranks"]) if whole.all() else int(some["group_size"].max())
         found |= {"count": len(some), "transfer_ns": median, "low_ns": low, "high_ns": high}
         rows.append(found | _bandwidths(found, ranks, median, link, floor))
-    table = pd.DataFrame(rows)[list(SIZE_COLUMNS)]
-    return table.sort_values(["phase", "op", "bytes"], ignore_index=True)
+    table = pd.DataFrame(rows)[list(SIZE_COLUMNS)].astype({"phase": str, "op": str})
+    places = table.assign(phase=table["phase"].map(_PHASES.index), op=table["op"].map(OPS.index))
+    return table.loc[places.sort_values(["phase", "op", "bytes"]).index].reset_index(drop=True)
 
 
 def _bandwidths(
@@ -155,7 +160,8 @@ def _told(collectives: pd.DataFrame, messages: pd.DataFrame | None) -> pd.DataFr
     shared = known.assign(size=size, source=source)
     matched = shared[shared["seq"] >= 0]
     size = size.fillna(shared["seq"].map(matched.groupby("seq")["size"].max())).astype("Int64")
-    source = source.where(source != "", shared["seq"].map(matched.groupby("seq")["source"].max()).fillna(""))
+    other = shared["seq"].map(matched.groupby("seq")["source"].max()).astype("object")
+    source = source.where(source != "", other.where(other.notna(), ""))
     return collectives.assign(bytes=size.to_numpy(), bytes_source=source.to_numpy(dtype=object)).astype(
         {"bytes": "Int64"}
     )

@@ -130,7 +130,7 @@ def _phase(
     step = rows.drop_duplicates("seq").sort_values("seq")["step"].to_numpy(np.int64)
     lags, late = _ahead_of_others(waits, step, -1), _ahead_of_others(starts, step, 1)
     least = lags.argmax(axis=1)
-    counts = np.bincount(least, minlength=len(ranks))
+    counts = np.bincount(least[lags.max(axis=1) > 0], minlength=len(ranks))
     place = int(counts.argmax())
     hits, steps = int(counts[place]), len(lags)
     lag = lags[:, place]

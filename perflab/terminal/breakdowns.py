@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from perflab.tasks.breakdown import BreakdownReport
+from perflab.terminal.collectives import collectives
 from perflab.terminal.step_times import step_times, top_kernels
 from perflab.terminal.text import checks, findings
 
@@ -15,4 +16,6 @@ def breakdown(report: BreakdownReport) -> str:
     ]
     for one in report.passes:
         blocks += [step_times(one), top_kernels(one)]
+        if one.communication is not None:
+            blocks.append(collectives(one.communication, one.source.run))
     return "\n\n".join([*filter(None, blocks), findings(report.findings)]).rstrip()

@@ -158,7 +158,7 @@ def _sizes_said(known: Communication, sizes: pd.DataFrame) -> list[str]:
 
 def _straggler_said(facts: PassFacts, known: Communication, phase: str) -> list[str]:
     found = known.straggler(phase)
-    if found is None or found.verdict == "too_few_steps":
+    if found is None or found.verdict == "too_few_steps" or not found.least_steps:
         return []
     fields = {
         "rank": str(found.rank), "phase": phase, "steps": str(found.steps), "least": str(found.least_steps),
