@@ -143,6 +143,22 @@ def test_graphs_as_blocks_are_opaque_and_what_kernels_are_for_is_withheld(tmp_pa
     assert check(report, "gpu_events").status == "pass"
 
 
+def test_beside_opaque_graphs_the_host_is_judged_and_categories_are_not(tmp_path: Path) -> None:
+    """That the device waits is certain; that copies take much of a step is not, since those in graphs are hidden."""
+    export = Export()
+    for number in range(6):
+        at = 1_000_000 * (number + 1)
+        export.range("execute_context_0(0)_generation_4(4)", at - 60_000, at - 5_000)
+        export.graph(109, at, at + 300_000, launched=at - 50_000)
+        export.copy(1, at + 300_000, at + 500_000)
+        used = export.rows["CUPTI_ACTIVITY_KIND_RUNTIME"][-1]
+        used["start"], used["end"] = at - 20_000, at - 15_000
+    by = {finding.id: finding for finding in report_of(export, tmp_path).findings}
+    assert by["host_bound"].severity == "critical" and not by["host_bound"].withheld
+    assert by["copies_in_step"].withheld
+    assert "--cuda-graph-trace=node" in by["copies_in_step"].evidence[0]
+
+
 def test_what_the_recorder_says_of_loss_is_passed_on(tmp_path: Path) -> None:
     export = decode(Export())
     text = "CUPTI: 1234 events were dropped because buffers were full."

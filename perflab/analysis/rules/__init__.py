@@ -31,16 +31,16 @@ Rule: TypeAlias = Callable[[PassFacts], Finding | None]
 
 GPU_RULES: tuple[tuple[Rule, tuple[str, ...]], ...] = (
     (host_bound, (of.BREAKDOWN, of.IDLE)),
-    (exposed_communication, (of.BREAKDOWN, of.COMMUNICATION)),
-    (copies_in_step, (of.BREAKDOWN,)),
-    (attention_share, (of.BREAKDOWN, of.PHASES)),
-    (attention_largest, (of.BREAKDOWN, of.PHASES)),
-    (bandwidth_bound_decode, (of.BREAKDOWN, of.PHASES)),
-    (compute_bound_prefill, (of.BREAKDOWN, of.PHASES)),
-    (kernels_below_roof, (of.BREAKDOWN, of.PHASES)),
+    (exposed_communication, (of.BREAKDOWN, of.KERNELS, of.COMMUNICATION)),
+    (copies_in_step, (of.BREAKDOWN, of.KERNELS)),
+    (attention_share, (of.BREAKDOWN, of.KERNELS, of.PHASES)),
+    (attention_largest, (of.BREAKDOWN, of.KERNELS, of.PHASES)),
+    (bandwidth_bound_decode, (of.BREAKDOWN, of.KERNELS, of.PHASES)),
+    (compute_bound_prefill, (of.BREAKDOWN, of.KERNELS, of.PHASES)),
+    (kernels_below_roof, (of.BREAKDOWN, of.KERNELS, of.PHASES)),
     (idle_bound, (of.BREAKDOWN, of.PHASES, of.IDLE)),
     (graph_padding, (of.PHASES,)),
-    (quantization_without_kernels, (of.BREAKDOWN,)),
+    (quantization_without_kernels, (of.BREAKDOWN, of.KERNELS)),
 )
 CPU_RULES: tuple[tuple[Rule, tuple[str, ...]], ...] = ((outside_operators, (of.PHASES,)),)
 """About a CPU engine only what its operators leave to Python: the other rules are about a device a host feeds."""
