@@ -1,8 +1,8 @@
 """Which ranks the processes of an Nsight Systems export are.
 
-What tells, first to last: the table of MPI ranks; the environment of the recorded program, where the export is of one
-rank; the names vLLM gives its workers (`VLLM::Worker_TP1`); the file's name, for one process; the devices, where each
-process has its own; else the order of the processes, which is the order in which vLLM starts its workers.
+What tells, first to last: the table of MPI ranks; the names vLLM gives its processes (`VLLM::Worker_TP1`); for a single
+process the environment of the recorded program, or the file's name; the devices, where each process has its own; else
+the order of the processes, which is the order in which vLLM starts its workers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ _RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"
 _WORLD = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
 _VARIABLE = re.compile(r'([A-Z_]+)="?(\d{1,6})"?$')
 # VLLM::Worker_TP1, VLLM::Worker_DP0_PP1_TP3_EP3, Worker_TP0; the operating system cuts names after 15 characters.
-WORKER = re.compile(r"\bWorker(?:Proc)?((?:_(?:DP|PP|PCP|TP|DCP|EP)\d+)+)")
+_PARTS = r"((?:_(?:DP|PP|PCP|TP|DCP|EP)\d+)+)"
+WORKER = re.compile(rf"\bWorker(?:Proc)?{_PARTS}")
+# With one GPU a replica, the engine core of each replica is its worker.
+_RANKED = re.compile(rf"\b(?:Worker(?:Proc)?|EngineCore){_PARTS}")
 PID = 0xFFFFFF
 """The operating system's number within a process's key, whose upper bits name the machine."""
 
@@ -149,7 +152,7 @@ def _by_name(names: Mapping[int, Sequence[str]], processes: Sequence[int]) -> li
     """Ranks by vLLM's worker names: the number itself where only one is told, else the order of all that are told."""
     found = []
     for process in processes:
-        match = next((m for name in names.get(process, ()) if (m := WORKER.search(name))), None)
+        match = next((m for name in names.get(process, ()) if (m := _RANKED.search(name))), None)
         if match is None:
             return None
         found.append({kind: int(number) for kind, number in _PART.findall(match[1])})

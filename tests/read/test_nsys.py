@@ -136,6 +136,7 @@ def test_rank_by_order_where_nothing_tells(export: Export, tmp_path: Path) -> No
         (("VLLM::Worker_TP1", "VLLM::Worker_TP0"), {1: "of_pid_31", 0: "of_pid_30"}),
         (("VLLM::Worker_TP3_EP3", "VLLM::Worker_TP2_EP2"), {3: "of_pid_31", 2: "of_pid_30"}),
         (("Worker_PP1_TP0", "Worker_PP0_TP1"), {1: "of_pid_31", 0: "of_pid_30"}),
+        (("VLLM::EngineCore_DP1", "VLLM::EngineCore_DP0"), {1: "of_pid_31", 0: "of_pid_30"}),
         (("VLLM::Worker_DP0_TP0", "VLLM::Worker_DP1_TP0"), {0: "of_pid_31", 1: "of_pid_30"}),
     ],
 )
