@@ -81,3 +81,18 @@ def test_an_error_names_the_line_of_its_rule(tmp_path: Path) -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read"):
         load_rules(tmp_path / "none.toml")
+
+
+LISTED = {
+    "nvjet": "gemm", "cutlass": "gemm", "triton_red_fused": "norm_act", "flash::flash_fwd_kernel": "attention",
+    "FlashAttnFwdSm90": "attention", "FlashAttentionForwardSm100": "attention", "flashinfer::Batch": "attention",
+    "marlin::Marlin": "gemm", "machete": "gemm", "awq": "gemm", "gptq": "gemm", "cutlass_3x_gemm_sm90_fp8": "gemm",
+    "deep_gemm": "gemm", "fused_moe_kernel": "moe", "ncclDevKernel": "communication",
+    "cross_device_reduce": "communication", "multimem_all_reduce": "communication",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("word", "category"), LISTED.items())
+def test_each_library_vllm_computes_with_has_a_real_name_here(word: str, category: str) -> None:
+    """So that dropping one from the list of names is noticed."""
+    assert [name for name in NAMES["kernel"][category] if word in name]
