@@ -7,9 +7,9 @@ from typing import Any
 
 from perflab.capture.probe import Probe
 from perflab.errors import InputError
-from perflab.experiment.commands import Argument
+from perflab.experiment.commands import Argument, profiler_config
 from perflab.experiment.nodes import closest, did_you_mean
-from perflab.experiment.spec import Experiment
+from perflab.experiment.spec import Experiment, ProfilePass
 from perflab.knowledge.engine_args import elsewhere
 from perflab.messages import say
 
@@ -51,6 +51,8 @@ def check_arguments(experiment: Experiment, probe: Probe) -> list[str]:
                     line=experiment.lines[place],
                 )
             _check(experiment, probe, f"bench {workload.kind}", place, name, value)
+    for one in experiment.profiles:
+        _check_profiler(experiment, probe, one)
     return list(_unknown_variables(experiment, probe))
 
 
@@ -68,6 +70,20 @@ def _check(experiment: Experiment, probe: Probe, command: str, place: str, name:
     wrong = _wrong(argument, value)
     if wrong:
         raise InputError(f"{place} {wrong}", path=experiment.path, line=line)
+
+
+def _check_profiler(experiment: Experiment, probe: Probe, one: ProfilePass) -> None:
+    """A key vLLM does not know ends the server, minutes later, with a message of pydantic's."""
+    unknown = sorted(set(profiler_config(one, "")) - probe.profiler_keys) if probe.profiler_keys else []
+    if not unknown:
+        return
+    asked = "detailed_steps " if "detailed_trace_annotation" in unknown else ""
+    raise InputError(
+        f"profile {one.id}: {asked}needs {unknown[0]} in vLLM's profiler_config, which vLLM {probe.vllm_version} does not"
+        f" have; {'take detailed_steps out' if asked else 'leave the pass out'}, or install a later vLLM",
+        path=experiment.path,
+        line=one.line,
+    )
 
 
 def _other_versions(command: str, name: str) -> str:

@@ -34,7 +34,8 @@ class Probe:
     """The engine's Python and the vLLM in it.
 
     `arguments` are those of `serve`, `bench serve`, `bench latency` and `bench throughput`, by name with
-    underscores; `broken` are installed modules that fail to import, with why.
+    underscores; `broken` are installed modules that fail to import, with why; `profiler_keys` is what
+    `--profiler-config` can hold, empty where that is not known.
     """
 
     python: str
@@ -45,6 +46,7 @@ class Probe:
     arguments: Mapping[str, Mapping[str, Argument]]
     environment: frozenset[str]
     broken: Mapping[str, str]
+    profiler_keys: frozenset[str] = frozenset()
 
     def engine_environment(self, *, offline: bool, extra: Mapping[str, str] | None = None) -> dict[str, str]:
         """The environment in which this engine is to be started."""
@@ -110,6 +112,7 @@ def probe_from(python: str, identity: Mapping[str, Any], answer: Mapping[str, An
         arguments=arguments,
         environment=frozenset(answer["environment"]),
         broken=answer["broken"],
+        profiler_keys=frozenset(answer.get("profiler_keys", ())),
     )
 
 

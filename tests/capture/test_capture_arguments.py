@@ -1,5 +1,6 @@
 """Arguments of an experiment against what an installed vLLM (0.32.0, CPU) really said it accepts."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -100,3 +101,19 @@ def test_unknown_variables_are_remarked_upon_and_others_are_not(tmp_path, probe)
     first, second = check_arguments(experiment(tmp_path, env=env), probe)
     assert "VLLM_USE_V1" in first and "0.32.0" in first and "Line 5" in first
     assert "Did you mean VLLM_LOGGING_LEVEL" in second
+
+
+def test_a_profiler_key_that_this_vllm_lacks_is_refused_before_anything_starts(tmp_path, probe):
+    # vLLM 0.25.1 has no detailed_trace_annotation: its server ended half a minute later with pydantic's words.
+    asked = experiment(tmp_path)
+    file = asked.path
+    file.write_text(file.read_text() + "profile:\n  - {id: steps, detailed_steps: true}\n")
+    asked = read_experiment(file)
+    assert check_arguments(asked, probe) == []
+    older = dataclasses.replace(
+        probe, vllm_version="0.25.1", profiler_keys=probe.profiler_keys - {"detailed_trace_annotation"}
+    )
+    with pytest.raises(InputError, match=r"profile steps: detailed_steps needs .* vLLM 0\.25\.1 does not have"):
+        check_arguments(asked, older)
+    unknown = dataclasses.replace(older, profiler_keys=frozenset())
+    assert check_arguments(asked, unknown) == []

@@ -6,6 +6,7 @@
 """
 
 import argparse
+import dataclasses
 import importlib.metadata
 import importlib.util
 import json
@@ -75,7 +76,17 @@ def arguments() -> dict[str, Any]:
         "environment": sorted(envs.environment_variables),
         "device": current_platform.device_type,
         "torch": torch.__version__,
+        "profiler_keys": _profiler_keys(),
     }
+
+
+def _profiler_keys() -> list[str]:
+    """What `--profiler-config` can hold; empty where this vLLM has none, or keeps it elsewhere."""
+    try:
+        from vllm.config import ProfilerConfig
+    except ImportError:
+        return []
+    return sorted(field.name for field in dataclasses.fields(ProfilerConfig))
 
 
 def _parser_type() -> type[argparse.ArgumentParser]:
