@@ -79,8 +79,8 @@ def _check_profiler(experiment: Experiment, probe: Probe, one: ProfilePass) -> N
         return
     asked = "detailed_steps " if "detailed_trace_annotation" in unknown else ""
     raise InputError(
-        f"profile {one.id}: {asked}needs {unknown[0]} in vLLM's profiler_config, which vLLM {probe.vllm_version} does not"
-        f" have; {'take detailed_steps out' if asked else 'leave the pass out'}, or install a later vLLM",
+        f"profile {one.id}: {asked}needs {unknown[0]} in vLLM's profiler_config, which vLLM {probe.vllm_version}"
+        f" does not have; {'take detailed_steps out' if asked else 'leave the pass out'}, or install a later vLLM",
         path=experiment.path,
         line=one.line,
     )
