@@ -38,8 +38,21 @@ def kernel_key(name: str) -> str:
         found = _NUMBER.match(text)
         # Without operator words the number is all there is of a name.
         return found[1] if found and not found[1].endswith("_fused") else text
+    text = _without_arguments(text)
     for pattern, word in _SIXTEEN:
         text = pattern.sub(word, text)
+    return text
+
+
+def _without_arguments(text: str) -> str:
+    """A C++ function without its parameters, which only repeat the types of its template; a space is no function."""
+    if not text.endswith(")"):
+        return text
+    depth = 0
+    for position in range(len(text) - 1, -1, -1):
+        depth += (text[position] == ")") - (text[position] == "(")
+        if depth == 0:
+            return text[:position] if position and text[position - 1] != " " else text
     return text
 
 

@@ -100,17 +100,16 @@ def load_thresholds(extra: Path | None = None) -> Thresholds:
 
 
 def _checked(name: str, entry: Any, text: str, path: Path) -> dict[str, float]:
-    table = _table()
     line = _line_of(text, name)
-    if name not in table:
-        raise InputError(f"no threshold is called {name!r}; there are {', '.join(table)}", path=path, line=line)
+    if name not in _table():
+        raise InputError(f"no threshold is called {name!r}; there are {', '.join(_table())}", path=path, line=line)
     if not isinstance(entry, dict) or not entry:
         raise InputError(f"[{name}] sets nothing; write for instance {_levels(name)[0]} = 0.2", path=path, line=line)
     for level, value in entry.items():
         at = _line_of(text, name, level)
         if level not in _levels(name):
             raise InputError(f"[{name}] has no level {level!r}; it has {', '.join(_levels(name))}", path=path, line=at)
-        most = table[name].get(_MOST, 1.0)
+        most = _most(name)
         if not _is_number(value) or not 0 <= value <= most:
             raise InputError(f"[{name}] {level} is {value!r}; it is a number from 0 to {most:g}", path=path, line=at)
     return {level: float(value) for level, value in entry.items()}
@@ -132,6 +131,13 @@ def _levels(name: str) -> list[str]:
     entry = _table()[name]
     own = [key for key, value in entry.items() if _is_number(value) and key != _MOST]
     return own + [str(level) for level in entry.get(_OF_USERS, [])]
+
+
+def _most(name: str) -> float:
+    """The largest figure a user may set: 1 for shares, else what the file says, or a thousand times perflab's own."""
+    entry = _table()[name]
+    largest = max((own_thresholds().limit(name, level) for level in own_thresholds().values[name]), default=1.0)
+    return float(entry.get(_MOST, 1.0 if largest <= 1 else 1000 * largest))
 
 
 def _line_of(text: str, name: str, level: str | None = None) -> int | None:

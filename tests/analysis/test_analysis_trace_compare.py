@@ -189,6 +189,13 @@ def test_kernels_of_a_category_sum_to_what_the_breakdown_gives_it(one: tuple[pd.
         ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(a)", "ncclDevKernel_AllReduce_Sum_f16_RING_LL(a)", True),
         ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(a)", "ncclDevKernel_AllReduce_Sum_f32_RING_LL(a)", False),
         ("void f<cutlass::bfloat16_t, 64>", "void f<cutlass::half_t, 64>", True),
+        ("void f<__half, 64>(__half*, int)", "void f<__nv_bfloat16, 64>(__nv_bfloat16*, int)", True),
+        (
+            "void reshape_and_cache_flash_kernel<unsigned short, unsigned short, (vllm::X)0>(unsigned short const*)",
+            "void reshape_and_cache_flash_kernel<__nv_bfloat16, __nv_bfloat16, (vllm::X)0>(__nv_bfloat16 const*)",
+            True,
+        ),
+        ("Memcpy HtoD (Pinned -> Device)", "Memcpy HtoD (Pageable -> Device)", False),
         ("void f<cutlass::bfloat16_t, 64>", "void f<cutlass::float_e4m3_t, 64>", False),
     ],
 )  # fmt: skip

@@ -25,6 +25,18 @@ def test_every_threshold_says_why_and_is_used(root: Path) -> None:
         assert f'"{name}"' in code, f"{name} is used nowhere"
 
 
+def test_perflabs_own_figures_may_all_be_given_by_a_user(tmp_path: Path) -> None:
+    own = own_thresholds()
+    lines = [
+        f"[{name}]\n" + "".join(f"{k} = {v!r}\n" for k, v in levels.items())
+        for name, levels in own.values.items()
+        if levels
+    ]
+    file = tmp_path / "all.toml"
+    file.write_text("\n".join(lines))
+    assert load_thresholds(file).values == own.values
+
+
 def test_a_missing_threshold_is_a_bug() -> None:
     assert threshold("other_share", "warn") == 0.03
     with pytest.raises(KeyError):
