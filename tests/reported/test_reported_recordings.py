@@ -10,6 +10,7 @@ from small_nsys import Export
 from perflab.cli import main
 from perflab.tasks.breakdown import BreakdownReport, breakdown
 from perflab.tasks.imports import import_files
+from perflab.tasks.traces import has_measured_traces
 
 GEMM = "nvjet_sm90_tst_64x8_TNT"
 ADVICE = ("--trace-fork-before-exec=true", "VLLM_WORKER_MULTIPROC_METHOD=spawn", "--capture-range=cudaProfilerApi")
@@ -174,6 +175,7 @@ def test_an_export_gives_the_same_in_a_file_a_folder_and_a_run(tmp_path: Path) -
     (profile,) = run.manifest.profiles
     assert (profile.kind, profile.reports, profile.traces) == ("nsys", ["profile/nsys/report1.sqlite"], [])
     assert [gpu.name for gpu in run.manifest.hardware.gpus] == ["NVIDIA H200"]
+    assert has_measured_traces(run), "reports have a page on it"
     records = [breakdown(given).ranks[0].record for given in (file, tmp_path / "in", run.path)]
     assert records[0] == records[1] == records[2]
 
