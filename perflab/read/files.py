@@ -295,7 +295,7 @@ def sniff(path: str | Path) -> str | None:
     head = read_head(path)
     if head.startswith(b"SQLite format 3\0"):
         return "nsys" if _is_nsys(Path(path), head) else "sqlite"
-    if Path(path).suffix in REPORTS and b"\0" in head[:4096]:
+    if Path(path).suffix in REPORTS:
         return "nsys_report"
     if head[257:262] == b"ustar" or head.startswith((b"PK\x03\x04", b"\x28\xb5\x2f\xfd")):
         return "archive"

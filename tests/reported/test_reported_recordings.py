@@ -198,3 +198,12 @@ def test_a_report_that_was_not_exported_is_answered_with_the_command(tmp_path: P
     for given in (tmp_path, tmp_path / "system.nsys-rep"):
         with pytest.raises(Exception, match=r"nsys export --type=sqlite --output=system\.sqlite system\.nsys-rep"):
             breakdown(given)
+
+
+def test_import_keeps_a_report_and_says_how_to_use_it(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    decode(Export()).write(tmp_path / "in" / "system.sqlite")
+    (tmp_path / "in" / "system.nsys-rep").write_bytes(b"report\0\1" * 100)
+    run = import_files([tmp_path / "in"], tmp_path / "run")
+    assert run.manifest.other_files == ["other/system.nsys-rep"]
+    assert any("system.nsys-rep" in note and "nsys export" in note for note in run.manifest.notes)
