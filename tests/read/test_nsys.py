@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from small_nsys import START_UTC, Export, pid_id
 
 from perflab.analysis.intervals import union_length
@@ -15,6 +17,7 @@ from perflab.read.files import sniff
 from perflab.read.nsys_sqlite import read_nsys
 from perflab.read.trace_files import read_traces
 from perflab.schema import validate
+from perflab.tasks.breakdown import breakdown
 
 GEMM = "nvjet_sm90_tst_64x8_TNT"
 
@@ -355,7 +358,7 @@ def test_a_report_is_answered_with_the_command_that_exports_it(tmp_path: Path, n
     assert said in str(caught.value)
 
 
-# ---------------------------------------------------------------- real exports, counted independently
+# ---------------------------------------------------------------- counted independently
 
 UNION = """
 WITH work AS (
@@ -366,6 +369,47 @@ WITH work AS (
     ) AS reach FROM work
 ) SELECT sum(max(0, "end" - max(start, coalesce(reach, start)))), max("end") - min(start) FROM seen
 """
+
+
+RANDOM = st.lists(
+    st.tuples(
+        st.sampled_from(["kernel", "copy", "graph"]), st.integers(1, 3), st.integers(0, 3_000), st.integers(0, 900)
+    ),
+    min_size=1,
+    max_size=40,
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(RANDOM)
+def test_busy_time_and_sums_are_those_that_sql_counts(tmp_path: Path, events: list[tuple[str, int, int, int]]) -> None:
+    """Any timeline of up to three processes with a device each: union, sums and counts to the nanosecond."""
+    export = Export()
+    for kind, pid, start, length in events:
+        start += 100
+        if kind == "kernel":
+            export.kernel(GEMM, start, start + length, pid=pid, device=pid)
+        elif kind == "copy":
+            export.copy(1, start, start + length, pid=pid, device=pid)
+        else:
+            export.graph(5, start, start + length, pid=pid, device=pid, launched=start - 10)
+    file = tmp_path / "x.sqlite"
+    file.unlink(missing_ok=True)
+    report = breakdown(export.write(file))
+    tables = [t for t in ("KERNEL", "MEMCPY", "GRAPH_TRACE") if f"CUPTI_ACTIVITY_KIND_{t}" in export.rows]
+    both = " UNION ALL ".join(f'SELECT start, "end", deviceId FROM CUPTI_ACTIVITY_KIND_{table}' for table in tables)
+    with sqlite3.connect(file) as data:
+        counted = UNION.replace("CUPTI_ACTIVITY_KIND_KERNEL", f"({both})")
+        devices = {int(rank.kernels["device"].iloc[0]): rank for rank in report.ranks}
+        for device, rank in devices.items():
+            busy, span = data.execute(counted, (device,)).fetchone()
+            count, total = data.execute(
+                f'SELECT count(*), sum("end" - start) FROM ({both}) WHERE deviceId = ?', (device,)
+            ).fetchone()
+            assert (rank.busy_ns, rank.window_ns) == (busy, span)
+            assert (len(rank.kernels), int(rank.kernels["dur_ns"].sum())) == (count, total)
+            assert rank.busy_ns + rank.idle_ns == rank.window_ns
+    assert set(devices) == {pid for _, pid, _, _ in events}
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,14 @@ def test_two_workers_are_two_ranks_of_one_pass(tmp_path: Path) -> None:
     (only,) = report.passes
     assert [rank.rank for rank in only.ranks] == [0, 1]
     assert [rank.record["phases"]["decode"]["steps"] for rank in only.ranks] == [4, 4]
+    told = check(report, "ranks_present")
+    assert told.status == "pass" and "order of the GPUs" in told.detail
+
+
+def test_a_guess_at_ranks_is_said(tmp_path: Path) -> None:
+    """Two processes that each see one GPU as their device 0, and nothing that names them."""
+    told = check(report_of(decode(decode(Export()), pid=11), tmp_path), "ranks_present")
+    assert told.status == "warn" and "numbered in the order" in told.detail
 
 
 def test_graphs_as_blocks_are_opaque_and_what_kernels_are_for_is_withheld(tmp_path: Path) -> None:
