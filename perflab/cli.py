@@ -81,6 +81,10 @@ def _parser() -> argparse.ArgumentParser:
         sub.add_argument("--json", action="store_true", help="one JSON document on stdout")
         if name == "breakdown":
             sub.add_argument("--teacher", action="store_true", help="the teacher passes, recorded without CUDA graphs")
+            sub.add_argument(
+                "--attribution", action=argparse.BooleanOptionalAction,
+                help="operator, layer and part of the model of every kernel; by default where traces are small",
+            )  # fmt: skip
         _own_files(sub, rules=name == "breakdown")
         sub.set_defaults(command=command)
 
@@ -172,7 +176,13 @@ def _breakdown(args: argparse.Namespace) -> int:
     from perflab import terminal
     from perflab.tasks.breakdown import breakdown
 
-    result = breakdown(args.paths, teacher=args.teacher, rules=args.rules, thresholds=args.thresholds)
+    result = breakdown(
+        args.paths,
+        teacher=args.teacher,
+        rules=args.rules,
+        thresholds=args.thresholds,
+        attribution=args.attribution,
+    )
     print(_json(result.to_json()) if args.json else terminal.breakdown(result))
     if not any(rank.window_ns for rank in result.ranks):
         print("perflab: no activity was recorded in any trace; the checks say why", file=sys.stderr)

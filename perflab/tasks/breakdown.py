@@ -9,6 +9,9 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from perflab.analysis.attribution import Attribution
+from perflab.analysis.attribution.summary import to_json as attribution_json
+from perflab.analysis.attribution.trust import with_attribution
 from perflab.analysis.breakdown import breakdown as gpu_breakdown
 from perflab.analysis.breakdown import cpu_breakdown, self_times, summary
 from perflab.analysis.checks import Check, TraceFacts, trace_checks
@@ -26,6 +29,7 @@ from perflab.errors import InputError
 from perflab.knowledge.categories import Rules
 from perflab.messages import say
 from perflab.read.trace import Trace
+from perflab.tasks.attribution import Attributor, is_small
 from perflab.tasks.collectives import pass_communication
 from perflab.tasks.model_config import config_of
 from perflab.tasks.own import Own, own
@@ -52,6 +56,8 @@ class RankBreakdown:
         Table `kernels` with categories; for `cpu` the operators, `stream` being the thread.
     roofline
         What the phases did of what the GPU can do; None for `cpu`.
+    attribution
+        The operator, layer and part of the model of every kernel; None for `cpu`, and where it was not asked for.
     """
 
     source: Path
@@ -68,6 +74,7 @@ class RankBreakdown:
     gaps: pd.DataFrame
     idle: dict[str, Any]
     roofline: RankRoofline | None = None
+    attribution: Attribution | None = None
 
     @property
     def window_ns(self) -> int:
@@ -99,6 +106,7 @@ class RankBreakdown:
             **nothing,
             "idle": self.idle,
             "roofline": self.roofline.to_json() if self.roofline else None,
+            "attribution": attribution_json(self.attribution) if self.attribution else None,
         }
 
 
@@ -167,6 +175,7 @@ def breakdown(
     teacher: bool = False,
     rules: str | Path | None = None,
     thresholds: str | Path | None = None,
+    attribution: bool | None = None,
 ) -> BreakdownReport:
     """Break down the traces of runs (by path or recorded name), of trace files, or of folders with trace files.
 
@@ -177,6 +186,9 @@ def breakdown(
         as it was measured. The two are never shown together: without CUDA graphs the times are others.
     rules, thresholds
         The user's own files; see `perflab.tasks.own.own`.
+    attribution
+        Whether to say which operator, layer and part of the model every kernel belongs to, for which traces are read
+        once more. None: where the files are small (`perflab.tasks.attribution.SMALL_BYTES`).
 
     Raises
     ------
@@ -191,19 +203,24 @@ def breakdown(
         why = "no_trace" if not others else "no_teacher" if teacher else "only_teacher"
         told = why_no_trace(parts) or say(f"breakdown.{why}")
         raise InputError(told, path=str(parts[0]) if parts else None)
-    return BreakdownReport([str(part) for part in parts], [pass_breakdown(source, users) for source in sources])
+    return BreakdownReport(
+        [str(part) for part in parts], [pass_breakdown(source, users, attribution) for source in sources]
+    )
 
 
-def pass_breakdown(source: PassSource, users: Own) -> PassBreakdown:
-    """One profiling pass, read and broken down."""
+def pass_breakdown(source: PassSource, users: Own, attribution: bool | None = None) -> PassBreakdown:
+    """One profiling pass, read and broken down; `attribution` as for `breakdown`."""
     traces = source.traces()
     config = config_of(source)
     broken = [_rank_breakdown(source, trace, users.rules) for trace in traces]
     ranks = [_with_roofline(rank, config, source, users) for rank in broken]
+    if is_small(source) if attribution is None else attribution:
+        ranks = _attributed(source, traces, ranks, users)
     trace_facts = [_facts(trace, rank) for trace, rank in zip(traces, ranks, strict=True)]
     use = rules_use([rank.kernels if rank.kind == "gpu" else self_times(rank.kernels) for rank in ranks], users.rules)
     kind = "CPU" if any(rank.kind == "cpu" for rank in ranks) else "GPU"
     checks = trace_checks(trace_facts, run=source.run, thresholds=users.thresholds)
+    checks = with_attribution(checks, [rank.attribution for rank in ranks if rank.attribution is not None])
     checks += own_checks(use, users.thresholds, kind=kind, run=source.run)
     checks += profile_checks(source.home, source=source.run)
     talk = pass_communication(
@@ -259,6 +276,16 @@ def _rank_breakdown(source: PassSource, trace: Trace, rules: Rules) -> RankBreak
         gaps=gaps,
         idle=idle_summary(gaps).get(trace.rank, {}) if kind == "gpu" else {},
     )
+
+
+def _attributed(source: PassSource, traces: list[Trace], ranks: list[RankBreakdown], users: Own) -> list[RankBreakdown]:
+    attributor = Attributor(source, users.rules, users.thresholds)
+    return [
+        replace(rank, attribution=attributor.attribute(trace, rank.kernels, rank.steps))
+        if rank.kind == "gpu" and rank.window_ns
+        else rank
+        for trace, rank in zip(traces, ranks, strict=True)
+    ]
 
 
 def _with_roofline(rank: RankBreakdown, config: dict[str, Any] | None, source: PassSource, users: Own) -> RankBreakdown:

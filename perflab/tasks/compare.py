@@ -139,7 +139,9 @@ def compare(
     role = _role(found, (str(baseline), str(candidate)))
     pair = _matching([sources[role] for _, sources in found])
     sides = [
-        CompareSide(_name(path, run), str(path), run, pass_breakdown(source, users) if source else None)
+        CompareSide(
+            _name(path, run), str(path), run, pass_breakdown(source, users, attribution=False) if source else None
+        )
         for path, (run, _), source in zip((baseline, candidate), found, pair, strict=True)
     ]
     return _compared(sides[0], sides[1], [sources[role] for _, sources in found], varied, users)

@@ -17,7 +17,7 @@ import pandas as pd
 from perflab.analysis.attribution.align import plain_name
 from perflab.analysis.attribution.host import HostSide, contexts, enclosing
 from perflab.analysis.intervals import as_ints
-from perflab.knowledge.thresholds import threshold
+from perflab.knowledge.thresholds import Thresholds, own_thresholds
 
 _LAUNCH = re.compile(r"Launch(?!HostFunc)(?<!GraphLaunch)|Memcpy|Memset", re.IGNORECASE)
 _BEGIN, _END = "BeginCapture", "EndCapture"
@@ -88,7 +88,9 @@ def _label(calls: pd.DataFrame, host: HostSide) -> str:
     return next((name for name in names if "capture" in name.lower()), names[0] if names else "")
 
 
-def replayed_from(kernels: pd.DataFrame, known: Sequence[Capture]) -> pd.DataFrame:
+def replayed_from(
+    kernels: pd.DataFrame, known: Sequence[Capture], thresholds: Thresholds | None = None
+) -> pd.DataFrame:
     """For each activity of a graph replay, what it was captured from.
 
     Parameters
@@ -105,6 +107,7 @@ def replayed_from(kernels: pd.DataFrame, known: Sequence[Capture]) -> pd.DataFra
         Rows as in `kernels`: `matched`, `operator`, `shapes`, `stack`, and `agree`, the share of the known names that
         agree (NaN where none is known: then only the number of kernels speaks for the match).
     """
+    least = (thresholds or own_thresholds()).limit("capture_match", "least")
     operator = np.full(len(kernels), None, dtype=object)
     shapes = np.full(len(kernels), "", dtype=object)
     stack = np.full(len(kernels), None, dtype=object)
@@ -114,7 +117,7 @@ def replayed_from(kernels: pd.DataFrame, known: Sequence[Capture]) -> pd.DataFra
     inside = kernels.assign(row=np.arange(len(kernels)))[kernels["graph_id"].to_numpy(np.int64) >= 0]
     for _, of_step in inside.groupby("step", sort=False):
         replays = [some["row"].to_numpy(np.int64) for _, some in of_step.groupby("correlation_id", sort=False)]
-        for rows, capture in zip(replays, _matching(replays, names, known), strict=True):
+        for rows, capture in zip(replays, _matching(replays, names, known, least), strict=True):
             if capture is None:
                 continue
             matched[rows] = True
@@ -129,30 +132,32 @@ def replayed_from(kernels: pd.DataFrame, known: Sequence[Capture]) -> pd.DataFra
     return pd.DataFrame(found).set_axis(kernels.index)
 
 
-def _matching(replays: list[np.ndarray], names: np.ndarray, known: Sequence[Capture]) -> list[Capture | None]:
+def _matching(
+    replays: list[np.ndarray], names: np.ndarray, known: Sequence[Capture], least: float
+) -> list[Capture | None]:
     """The captures of one label if they fit all replays of the step in order; else for each replay the only one."""
     groups: dict[str, list[Capture]] = {}
     for capture in known:
         groups.setdefault(capture.label, []).append(capture)
     for group in groups.values():
         if len(group) == len(replays) and all(
-            _fits(names[rows], capture) for rows, capture in zip(replays, group, strict=True)
+            _fits(names[rows], capture, least) for rows, capture in zip(replays, group, strict=True)
         ):
             return list(group)
     alone: list[Capture | None] = []
     for rows in replays:
-        fitting = [capture for capture in known if _fits(names[rows], capture)]
+        fitting = [capture for capture in known if _fits(names[rows], capture, least)]
         # Graphs of several batch sizes are captured from the same operators; different ones leave it open which.
         same = len({(capture.operator, capture.stack) for capture in fitting}) == 1
         alone.append(fitting[0] if same else None)
     return alone
 
 
-def _fits(names: np.ndarray, capture: Capture) -> bool:
+def _fits(names: np.ndarray, capture: Capture, least: float) -> bool:
     if len(names) != len(capture):
         return False
     share = _agreement(names, capture)
-    return share is None or share >= threshold("capture_match", "least")
+    return share is None or share >= least
 
 
 def _agreement(names: np.ndarray, capture: Capture) -> float | None:

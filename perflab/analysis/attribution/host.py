@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from perflab.analysis.intervals import Ints, as_ints
+from perflab.knowledge.modules import module_rules
 
 OPERATOR_COLUMNS = ("process", "thread", "external_id", "name", "shapes", "start_ns", "dur_ns")
 FRAME_COLUMNS = ("process", "thread", "name", "start_ns", "dur_ns")
@@ -50,6 +51,17 @@ class HostSide:
     calls: pd.DataFrame = field(default_factory=lambda: _empty(CALL_COLUMNS))
     links: pd.DataFrame = field(default_factory=lambda: _empty(LINK_COLUMNS))
     labels: pd.DataFrame = field(default_factory=lambda: _empty(FRAME_COLUMNS))
+
+
+def from_tables(launches: pd.DataFrame, ranges: pd.DataFrame) -> HostSide:
+    """The host's side as far as tables `launches` and `ranges` tell it: ranges that name modules (layerwise NVTX)."""
+    path = module_rules().nvtx_path
+    tells = np.array([bool(path.search(str(name))) for name in ranges["name"]], dtype=bool)
+    ours = ranges[(ranges["domain"] == "host").to_numpy() & tells]
+    return HostSide(
+        calls=launches.rename(columns={"api_name": "name"}).assign(process=0, kernel=""),
+        frames=ours.assign(process=0),
+    )
 
 
 def enclosing(times: Ints, at: Ints, start: Ints, end: Ints, where: Ints) -> list[tuple[int, ...]]:

@@ -24,10 +24,14 @@ from perflab.analysis.attribution.teacher import Match, inherit, main_stream, to
 from perflab.analysis.breakdown import exclusive_pieces
 from perflab.analysis.intervals import Ints, as_ints
 from perflab.analysis.steps import step_of
+from perflab.knowledge.thresholds import Thresholds, own_thresholds
 
 RUNGS = ("launch", "capture", "teacher", "position", "name", "none")
+_TEXTS = ("operator", "module", "module_from")
 _FULL_BLOCK = 0.5
 """Least share of a step's kernels that a repeating block must cover to count as its layers."""
+_FEWEST_KERNELS = 3
+"""Fewest different kernels such a block has: a kernel called over and over is no stack of layers."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,7 @@ class Attribution:
         Its number.
     rows
         Table `attribution`, one row an activity of the device, in the order of `kernels` as given; `device`, `stream`,
-        `dur_ns`, `category`, `kind`, `name` besides.
+        `name`, `kind`, `category`, `start_ns`, `dur_ns`, and `replayed` (by a graph) besides.
     pieces
         One row a stretch of time that an activity has to itself: `row` (position in `rows`), `step`, `phase`,
         `exclusive_ns`. Their sum is the breakdown's busy time.
@@ -50,6 +54,8 @@ class Attribution:
         Share of layers whose order of parts occurs more than once; None where layers were not inferred from order.
     matches
         How the steps were matched with the teacher's.
+    thresholds
+        The figures that were asked of a match, and that an outlier must exceed.
     """
 
     rank: int
@@ -59,6 +65,7 @@ class Attribution:
     n_layers: int
     alike: float | None = None
     matches: Sequence[Match] = field(default=())
+    thresholds: Thresholds = field(default_factory=own_thresholds)
 
 
 def attribute(
@@ -68,6 +75,7 @@ def attribute(
     host: HostSide | None = None,
     captured: Sequence[Capture] = (),
     teacher: Attribution | None = None,
+    thresholds: Thresholds | None = None,
 ) -> Attribution:
     """Attribute the device work of one rank.
 
@@ -83,6 +91,8 @@ def attribute(
         From `perflab.analysis.attribution.capture.captures`.
     teacher
         What was found of the teacher's trace of the same rank.
+    thresholds
+        How well captures and teacher must match, and what makes an outlier; perflab's own unless given.
     """
     work = kernels[kernels["kind"] != "cpu_op"].reset_index(drop=True)
     rank = int(work["rank"].iloc[0]) if len(work) else 0
@@ -92,18 +102,21 @@ def attribute(
     phase = np.append(own["phase"].astype("object").to_numpy(), "all" if own.empty else "outside")[at]
     rows = work[["rank", "device", "stream", "name", "kind", "category", "start_ns", "dur_ns"]].assign(
         step=number, phase=phase, rung="none", operator=None, shapes="", module=None, module_from=None,
-        layer=pd.array([pd.NA] * len(work), dtype="Int64"), confidence=np.nan,
+        layer=pd.array([pd.NA] * len(work), dtype="Int64"), confidence=np.nan, replayed=work["graph_id"] >= 0,
     )  # fmt: skip
     rows = _launched(rows, work, host)
-    rows = _captured(rows, work.assign(step=number), captured)
-    rows, matches = _taught(rows, own, teacher)
+    rows = _captured(rows, work.assign(step=number), captured, thresholds)
+    rows, matches = _taught(rows, own, teacher, thresholds)
     graphs = work["graph_id"].to_numpy(np.int64)
     rows, n_layers, alike = _placed(rows, as_ints(np.where(graphs >= 0, work["correlation_id"], -1)))
     rows = _rungs(rows)
+    texts = {c: pd.Series([None if pd.isna(v) else v for v in rows[c]], dtype=object) for c in _TEXTS}
+    rows = rows.assign(**texts)
     pieces = exclusive_pieces(work, own)
     own_ns = np.zeros(len(rows), dtype=np.int64)
     np.add.at(own_ns, pieces["row"].to_numpy(), pieces["exclusive_ns"].to_numpy())
-    return Attribution(rank, rows.assign(exclusive_ns=own_ns), own, pieces, n_layers, alike, matches)
+    limits = thresholds or own_thresholds()
+    return Attribution(rank, rows.assign(exclusive_ns=own_ns), own, pieces, n_layers, alike, matches, limits)
 
 
 def _launched(rows: pd.DataFrame, work: pd.DataFrame, host: HostSide | None) -> pd.DataFrame:
@@ -115,10 +128,12 @@ def _launched(rows: pd.DataFrame, work: pd.DataFrame, host: HostSide | None) -> 
     return _fill(rows, reached, "launch", found, told, np.ones(len(rows)))
 
 
-def _captured(rows: pd.DataFrame, work: pd.DataFrame, captured: Sequence[Capture]) -> pd.DataFrame:
+def _captured(
+    rows: pd.DataFrame, work: pd.DataFrame, captured: Sequence[Capture], thresholds: Thresholds | None
+) -> pd.DataFrame:
     if not captured:
         return rows
-    found = replayed_from(work, captured)
+    found = replayed_from(work, captured, thresholds)
     told = [part_of(stack) for stack in found["stack"]]
     reached = found["matched"].to_numpy(bool)
     return _fill(rows, reached, "capture", found, told, found["agree"].to_numpy())
@@ -170,12 +185,12 @@ def _norms(modules: np.ndarray, layers: object, stacks: list[tuple[str, ...]], r
 
 
 def _taught(
-    rows: pd.DataFrame, steps: pd.DataFrame, teacher: Attribution | None
+    rows: pd.DataFrame, steps: pd.DataFrame, teacher: Attribution | None, thresholds: Thresholds | None
 ) -> tuple[pd.DataFrame, tuple[Match, ...]]:
     """What the teacher's kernel in the same place is; its operator only where no rung told one before."""
     if teacher is None or not len(rows) or not len(teacher.rows):
         return rows, ()
-    positions, shares, matches = inherit(rows, steps, teacher.rows, teacher.steps)
+    positions, shares, matches = inherit(rows, steps, teacher.rows, teacher.steps, thresholds)
     paired = positions >= 0
     known = teacher.rows.iloc[np.where(paired, positions, 0)].reset_index(drop=True)
     reached = paired & (known["rung"] == "launch").to_numpy() & (rows["rung"] == "none").to_numpy()
@@ -239,7 +254,8 @@ def _block_layers(rows: pd.DataFrame, at: Ints) -> tuple[Ints, int]:
     names = pd.factorize(rows["name"].astype(str).to_numpy()[at])[0]
     start, period, repeats = repeating_block(names.tolist())
     layers = np.full(len(at), -1, dtype=np.int64)
-    if period * repeats < _FULL_BLOCK * len(at):
+    block = set(names[start : start + period].tolist())
+    if period * repeats < _FULL_BLOCK * len(at) or len(block) < _FEWEST_KERNELS:
         return as_ints(layers), 0
     layers[start : start + period * repeats] = np.repeat(np.arange(repeats), period)
     return as_ints(layers), repeats

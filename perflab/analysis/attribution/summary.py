@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from perflab.analysis.attribution.ladder import RUNGS, Attribution
-from perflab.knowledge.thresholds import Thresholds, own_thresholds
 from perflab.schema import PHASES
 
 _SPREAD = 4 * 1.4826
@@ -77,7 +77,7 @@ def module_table(of: Attribution) -> pd.DataFrame:
     return by_size.drop(columns="order").reset_index(drop=True)
 
 
-def layer_table(of: Attribution, thresholds: Thresholds | None = None) -> pd.DataFrame:
+def layer_table(of: Attribution) -> pd.DataFrame:
     """Time by layer and phase, and which layers stand out.
 
     Layers are compared with those of the same parts only: a dense layer is no outlier among layers of experts.
@@ -89,7 +89,7 @@ def layer_table(of: Attribution, thresholds: Thresholds | None = None) -> pd.Dat
         the median of its kind; NaN for the row outside), `outlier`, `because` (the part that makes most of the
         difference; None otherwise). The sum over a phase is its busy time.
     """
-    limit = (thresholds or own_thresholds()).limit("layer_outlier", "ratio")
+    limit = of.thresholds.limit("layer_outlier", "ratio")
     pieces = _pieces(of, ["layer", "module"])
     steps = _steps(of)
     parts = [
@@ -101,6 +101,55 @@ def layer_table(of: Attribution, thresholds: Thresholds | None = None) -> pd.Dat
     table = pd.concat(parts, ignore_index=True)
     order = table["phase"].map({phase: i for i, phase in enumerate((*PHASES, "all"))})
     return table.assign(order=order).sort_values(["order", "layer"], ignore_index=True)[columns]
+
+
+@dataclass(frozen=True)
+class SlowLayers:
+    """Neighbouring layers of a phase that take longer, or shorter, than the others of their kind.
+
+    Attributes
+    ----------
+    ratio
+        Mean of their times over the median.
+    because
+        The part that makes most of the difference, where it is the same in all.
+    within
+        The run begins at the first layer or reaches the last, not both: then something changed within the step, such
+        as the device's clock, rather than from layer to layer.
+    """
+
+    phase: str
+    first: int
+    last: int
+    ratio: float
+    because: str | None
+    within: bool
+    steps: int
+
+
+def slow_layers(layers: pd.DataFrame) -> list[SlowLayers]:
+    """The runs of outliers in a `layer_table`, in reading order."""
+    found: list[SlowLayers] = []
+    for phase, some in layers.dropna(subset="layer").groupby("phase", sort=False):
+        rows = some.sort_values("layer")
+        marked = rows[rows["outlier"].astype(bool)]
+        number = marked["layer"].astype("int64")
+        for _, run in marked.groupby(number.to_numpy() - np.arange(len(marked)), sort=False):
+            slow = run["ratio"].astype("float64")
+            causes = run["because"].dropna().unique()
+            first, last = int(run["layer"].iloc[0]), int(run["layer"].iloc[-1])
+            found.append(
+                SlowLayers(
+                    phase=str(phase),
+                    first=first,
+                    last=last,
+                    ratio=float(slow.mean()),
+                    because=str(causes[0]) if len(causes) == 1 else None,
+                    within=len(run) > 2 and (first == 0) != (last == int(rows["layer"].iloc[-1])),
+                    steps=int(run["steps"].iloc[0]),
+                )
+            )
+    return found
 
 
 def _phase_layers(phase: str, pieces: pd.DataFrame, steps: int, limit: float) -> pd.DataFrame:
@@ -159,9 +208,9 @@ def _steps(of: Attribution) -> dict[str, int]:
     return {str(phase): int(n) for phase, n in of.steps["phase"].astype(str).value_counts().items() if n}
 
 
-def to_json(of: Attribution, thresholds: Thresholds | None = None) -> dict[str, Any]:
+def to_json(of: Attribution) -> dict[str, Any]:
     """The attribution of a rank as the JSON contract has it: `rungs`, `modules`, `layers`, and how they were found."""
-    rungs, modules, layers = rung_table(of), module_table(of), layer_table(of, thresholds)
+    rungs, modules, layers = rung_table(of), module_table(of), layer_table(of)
     matched = [match for match in of.matches if match.accepted]
     return {
         "rungs": {
@@ -179,8 +228,9 @@ def to_json(of: Attribution, thresholds: Thresholds | None = None) -> dict[str, 
         else None,
         "modules": [
             {
-                "phase": row.phase, "module": row.module, "source": row.source, "kernels": int(row.kernels),
-                "exclusive_ns": int(row.exclusive_ns), "steps": int(row.steps), "share": _number(row.share),
+                "phase": row.phase, "module": _text(row.module), "source": _text(row.source),
+                "kernels": int(row.kernels), "exclusive_ns": int(row.exclusive_ns), "steps": int(row.steps),
+                "share": _number(row.share),
             }
             for row in modules.itertuples()
         ],
@@ -188,11 +238,15 @@ def to_json(of: Attribution, thresholds: Thresholds | None = None) -> dict[str, 
             {
                 "phase": row.phase, "layer": None if pd.isna(row.layer) else int(row.layer),
                 "kernels": int(row.kernels), "exclusive_ns": int(row.exclusive_ns), "steps": int(row.steps),
-                "ratio": _number(row.ratio), "outlier": bool(row.outlier), "because": row.because,
+                "ratio": _number(row.ratio), "outlier": bool(row.outlier), "because": _text(row.because),
             }
             for row in layers.itertuples()
         ],
     }  # fmt: skip
+
+
+def _text(value: Any) -> str | None:
+    return None if pd.isna(value) else str(value)
 
 
 def _number(value: Any) -> float | None:

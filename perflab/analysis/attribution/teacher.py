@@ -15,7 +15,7 @@ import pandas as pd
 from perflab.analysis.attribution.align import align, plain_name
 from perflab.analysis.attribution.position import attention_runs, token
 from perflab.analysis.intervals import Ints, as_ints
-from perflab.knowledge.thresholds import threshold
+from perflab.knowledge.thresholds import Thresholds, own_thresholds
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,11 @@ class Match:
 
 
 def inherit(
-    rows: pd.DataFrame, steps: pd.DataFrame, teacher_rows: pd.DataFrame, teacher_steps: pd.DataFrame
+    rows: pd.DataFrame,
+    steps: pd.DataFrame,
+    teacher_rows: pd.DataFrame,
+    teacher_steps: pd.DataFrame,
+    thresholds: Thresholds | None = None,
 ) -> tuple[Ints, Ints, list[Match]]:
     """For each activity, the row of `teacher_rows` it is paired with.
 
@@ -56,6 +60,7 @@ def inherit(
         Position in `teacher_rows`, -1 where there is none; the share paired in the step, in thousandths; and what
         became of each step.
     """
+    least = (thresholds or own_thresholds()).limit("teacher_match", "least")
     positions = np.full(len(rows), -1, dtype=np.int64)
     shares = np.zeros(len(rows), dtype=np.int64)
     codes: dict[tuple[str, str], int] = {}
@@ -79,7 +84,7 @@ def inherit(
         pairs = known[key]
         share = float((pairs >= 0).sum()) / max(len(at), len(there))
         layers_agree = _layers(tokens, at) == _layers(their_tokens, there)
-        accepted = layers_agree and share >= threshold("teacher_match", "least")
+        accepted = layers_agree and share >= least
         matches.append(Match(int(step.step), like, share, accepted))
         if accepted:
             paired = pairs >= 0
