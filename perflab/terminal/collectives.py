@@ -9,11 +9,12 @@ import pandas as pd
 from perflab import units
 from perflab.analysis.communication import Communication
 from perflab.analysis.stragglers import Straggler
-from perflab.schema import PHASES
 from perflab.terminal.text import table
 
 _COLUMNS = 4
 """Ranks that have a column of their own; of more only the least and the most waiting is shown."""
+
+_ORDER = ("decode", "mixed", "prefill", "all")
 
 _VERDICTS = {
     "straggler": "rank {rank}, in {least} of {steps} steps, by {lag}",
@@ -40,7 +41,7 @@ def _waiting(found: Communication) -> str:
     many = len(found.ranks) > _COLUMNS
     waits = ["least waiting", "most waiting"] if many else [f"rank {rank} waits" for rank in found.ranks]
     rows = []
-    for phase in (*PHASES, "all"):
+    for phase in _ORDER:
         of_phase = totals[totals["phase"] == phase].set_index("rank")
         if of_phase.empty:
             continue
@@ -76,7 +77,7 @@ def _sizes(found: Communication) -> str:
             units.show_time(row["transfer_ns"]), _gb(row["bus_bandwidth"]),
             "-" if _none(row["of_peak"]) else units.show_share(row["of_peak"]), _BOUNDS.get(row["bound"] or "", "-"),
         ]
-        for row in found.sizes.to_dict("records")
+        for row in sorted(found.sizes.to_dict("records"), key=lambda row: _ORDER.index(row["phase"]))
     ]  # fmt: skip
     said = table(head, rows, left=3)
     if peak is not None:
