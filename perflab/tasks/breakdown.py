@@ -25,6 +25,7 @@ from perflab.analysis.roofline import RankRoofline, rank_roofline
 from perflab.analysis.rules import PassFacts, RankFacts
 from perflab.analysis.steps import steps_from_ranges
 from perflab.analysis.trust import calls_device
+from perflab.analysis.unprofiled import slowdown_check
 from perflab.errors import InputError
 from perflab.knowledge.categories import Rules
 from perflab.messages import say
@@ -35,6 +36,7 @@ from perflab.tasks.model_config import config_of
 from perflab.tasks.own import Own, own
 from perflab.tasks.profile_log import profile_checks, why_no_trace
 from perflab.tasks.traces import PassSource, all_sources
+from perflab.tasks.unprofiled import unprofiled_step
 
 
 @dataclass(frozen=True)
@@ -232,6 +234,10 @@ def pass_breakdown(source: PassSource, users: Own, attribution: bool | None = No
         thresholds=users.thresholds,
     )
     checks += communication_checks(talk, run=source.run)
+    unprofiled = unprofiled_step(source.home, [rank.steps for rank in ranks if rank.kind == "gpu"])
+    if source.profile is None or source.profile.role == "measured":
+        records = [rank.record for rank in ranks]
+        checks += slowdown_check(records, unprofiled, users.thresholds, run=source.run)
     facts = PassFacts(
         ranks=[
             RankFacts(rank.record, rank.idle, rank.kernels, rank.steps, rank.roofline)
@@ -243,6 +249,7 @@ def pass_breakdown(source: PassSource, users: Own, attribution: bool | None = No
         run=source.run,
         thresholds=users.thresholds,
         communication=talk,
+        unprofiled=unprofiled,
     )
     return PassBreakdown(source, ranks, checks, pass_findings(facts), use, talk)
 

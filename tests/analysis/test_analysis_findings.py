@@ -4,10 +4,11 @@ from typing import Any
 import pytest
 
 from perflab.analysis.checks import Check
-from perflab.analysis.findings import Finding, pass_findings, server_findings
+from perflab.analysis.findings import pass_findings, server_findings
 from perflab.analysis.idle import CAUSES
 from perflab.analysis.rules import PassFacts, RankFacts
-from perflab.knowledge.thresholds import Thresholds, load_thresholds
+from perflab.analysis.unprofiled import Unprofiled, slowdown_check
+from perflab.knowledge.thresholds import Thresholds, load_thresholds, own_thresholds
 from perflab.runs import Engine
 from perflab.schema import CATEGORIES, PHASES
 
@@ -18,6 +19,11 @@ def rank_findings(records, idles, engine, checks, *, run=""):
     """Findings about a pass of several ranks."""
     ranks = [RankFacts(record, idle) for record, idle in zip(records, idles, strict=True)]
     return pass_findings(PassFacts(ranks, engine, checks, run))
+
+
+def pass_with(rank, waits, unprofiled):
+    """Findings about a pass of one rank of which it is known what a decode step takes unprofiled."""
+    return pass_findings(PassFacts([RankFacts(rank, waits)], engine(), unprofiled=unprofiled))
 
 
 def breakdown_findings(record, idle, engine, checks, *, run=""):
@@ -58,7 +64,7 @@ def engine(**settings: Any) -> Engine:
     return Engine(flavour="gpu", model="some/model", settings=settings)
 
 
-def only(found: list[Finding]) -> Finding:
+def only(found):
     assert len(found) == 1, [finding.id for finding in found]
     return found[0]
 
@@ -206,3 +212,25 @@ def test_few_prefix_hits_are_a_finding_only_where_a_user_asks(tmp_path: Path) ->
     assert found("prefix_repetition", mine)["prefix_cache_below_limit"] == "warning"
     assert found("random", mine)["prefix_cache_below_limit"] == "info"
     assert server_findings({}, Engine(), thresholds=mine) == []
+
+
+def test_waiting_that_the_profiler_made_is_taken_off() -> None:
+    # 10 steps of 10 ms, of which the GPU waits 4; unprofiled a token took 8 ms: 2 of the 4 can be the engine's own.
+    profiled, waits = record(decode={"idle": 40}), idle(host_bound=40)
+    found = only(pass_with(profiled, waits, Unprofiled(8 * MS, 32, "c32", 8)))
+    assert found.impact == {"value": 2.0, "unit": "ms/step"}
+    assert found.severity == "warning", "a quarter of 8 ms"
+    assert any("8.00 ms" in text and "2.00 ms" in text for text in found.evidence)
+    alone = only(pass_with(profiled, waits, None))
+    assert (alone.impact, alone.severity) == ({"value": 4.0, "unit": "ms/step"}, "critical")
+    assert pass_with(profiled, waits, Unprofiled(6 * MS, 32, "c32", 8)) == [], "nothing of it can be the engine's"
+    assert only(pass_with(profiled, waits, Unprofiled(20 * MS, 32, "c32", 8))).impact == alone.impact
+
+
+@pytest.mark.parametrize(("measured_ms", "status"), [(8, "warn"), (9.9, "pass"), (12, "pass")])
+def test_a_profiled_step_is_held_against_measured_tokens(measured_ms: float, status: str) -> None:
+    check = only(slowdown_check([record(decode={})], Unprofiled(measured_ms * MS, 32, "c32", 8), own_thresholds()))
+    assert (check.check, check.status) == ("profiler_slowdown", status)
+    assert ("at least 2.00 ms" in check.detail) == (status == "warn")
+    assert slowdown_check([record(decode={})], None, own_thresholds()) == []
+    assert slowdown_check([record(steps=0, window_ms=0)], Unprofiled(MS, 32, "c32", 8), own_thresholds()) == []

@@ -12,6 +12,7 @@ from perflab.analysis.check import Check
 from perflab.analysis.communication import Communication
 from perflab.analysis.finding import Severity, severity_of
 from perflab.analysis.roofline import RankRoofline
+from perflab.analysis.unprofiled import Unprofiled
 from perflab.knowledge.thresholds import Thresholds, own_thresholds
 from perflab.runs import Engine
 from perflab.schema import empty
@@ -78,6 +79,8 @@ class PassFacts:
         The figures at which rules speak: perflab's own, or those a user set.
     communication
         Collectives of all ranks; None where no kernel communicates.
+    unprofiled
+        What a decode step takes at most without the profiler; None where the run did not measure it.
     """
 
     ranks: Sequence[RankFacts]
@@ -86,6 +89,7 @@ class PassFacts:
     run: str = ""
     thresholds: Thresholds = field(default_factory=own_thresholds)
     communication: Communication | None = None
+    unprofiled: Unprofiled | None = None
 
     def phases(self) -> list[str]:
         """Phases with enough steps on every rank to be spoken about, decode first."""

@@ -25,7 +25,9 @@ def host_bound(facts: PassFacts) -> Finding | None:
         return None
     worst, phase = max(((rank, p) for p in phases for rank in facts.ranks), key=lambda pair: share(*pair))
     waited = share(worst, phase)
-    severity = facts.severity(waited, "host_bound")
+    record, step = worst.phase(phase), worst.step_ns(phase)
+    own_ns, own_share = _of_the_engine(facts, phase, waited * step, step)
+    severity = facts.severity(own_share, "host_bound")
     stacks = any(c.check == "profiler_overhead" and c.status == "warn" for c in facts.checks)
     cause, change, confidence = _why(facts.engine)
     # With stacks the profiler itself holds the host up: only a cause in the settings is then worth saying, and
@@ -34,7 +36,6 @@ def host_bound(facts: PassFacts) -> Finding | None:
         return None
     if stacks:
         severity, confidence = "info", min(confidence, 0.5)
-    record, step = worst.phase(phase), worst.step_ns(phase)
     evidence = [
         say(
             "finding.host_bound.waited",
@@ -45,18 +46,43 @@ def host_bound(facts: PassFacts) -> Finding | None:
         ),
         say("finding.host_bound.busy", busy=units.show_share(record["busy_ns"] / record["window_ns"])),
         *([cause] if cause else []),
-        say("finding.host_bound.stacks") if stacks else say("finding.host_bound.profiled"),
+        say("finding.host_bound.stacks") if stacks else _profiled(facts, phase, own_ns),
     ]
     return Finding(
         id="host_bound",
         severity=severity,
         confidence=confidence,
         title=say("finding.host_bound.title", share=units.show_share(waited), phase=phase),
-        impact=None if stacks else {"value": waited * step / units.NS_PER_MS, "unit": "ms/step"},
+        impact=None if stacks else {"value": own_ns / units.NS_PER_MS, "unit": "ms/step"},
         evidence=tuple(evidence),
         change=change,
         check=bench_command(facts.engine),
         run=facts.run,
+    )
+
+
+def _of_the_engine(facts: PassFacts, phase: str, waited_ns: float, step_ns: float) -> tuple[float, float]:
+    """Waiting that can be the engine's own, in nanoseconds a step and as a share of an unprofiled step.
+
+    Kernels take as long with the profiler as without, so what a step is longer by is waiting.
+    """
+    if phase != "decode" or facts.unprofiled is None:
+        return waited_ns, waited_ns / step_ns
+    excess = facts.unprofiled.excess_ns(step_ns)
+    left = max(0.0, waited_ns - excess)
+    return left, left / (step_ns - excess)
+
+
+def _profiled(facts: PassFacts, phase: str, own_ns: float) -> str:
+    known = facts.unprofiled
+    if phase != "decode" or known is None:
+        return say("finding.host_bound.profiled")
+    return say(
+        "finding.host_bound.bounded",
+        measured=units.show_time(known.step_ns),
+        concurrency=known.concurrency,
+        point=known.point,
+        left=units.show_time(own_ns),
     )
 
 
