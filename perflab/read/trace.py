@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -82,6 +82,16 @@ class Trace:
         if self.kernels.empty:
             return None
         return self.devices.get(int(self.kernels["device"].mode().iloc[0])) or None
+
+
+def with_rank(trace: Trace, rank: int) -> Trace:
+    """The same trace as another rank's."""
+    tables = {
+        name: frame.assign(rank=np.int64(rank))
+        for name in ("kernels", "launches", "ranges", "cpu_ops", "messages")
+        if (frame := getattr(trace, name)) is not None
+    }
+    return replace(trace, rank=rank, **tables)
 
 
 def graph_ids(

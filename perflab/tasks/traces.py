@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Literal
 from perflab.errors import InputError
 from perflab.messages import say
 from perflab.read.files import sniff
-from perflab.read.trace import Trace
+from perflab.read.trace import Trace, with_rank
 from perflab.read.trace_files import KINDS, needs_export, read_traces
 from perflab.runs import Engine, Profile, Run, is_run
 from perflab.tasks.find import find_runs
@@ -57,6 +58,7 @@ class PassSource:
             When a file cannot be read, or two files outside a run claim the same rank; both are named.
         """
         traces = list(self.read) or [trace for path in self.files for trace in read_traces(path)]
+        traces = _numbered(traces)
         if self.home is None:
             _refuse_twins(traces)
         return sorted(traces, key=lambda trace: trace.rank)
@@ -92,6 +94,22 @@ def _in_folder(folder: Path) -> list[PassSource]:
         raise needs_export(by["nsys_report"][0])
     several = all(by[kind] for kind in KINDS)
     return [PassSource(f"{folder.name} ({kind})" if several else folder.name, by[kind]) for kind in KINDS if by[kind]]
+
+
+# SGLang names a trace by its place in each kind of parallelism: 1712.3-TP-1-DP-0.trace.json.gz
+_PLACE = re.compile(r"-(DP|PP|TP|EP)-(\d{1,6})(?!\d)")
+_OUTER = ("DP", "PP", "TP", "EP")
+
+
+def _numbered(traces: Sequence[Trace]) -> list[Trace]:
+    """Ranks by the order of all places that files' names tell, where the one taken from them is not enough."""
+    places = [dict(_PLACE.findall(trace.path.name)) for trace in traces]
+    keys = [tuple(int(place.get(kind, 0)) for kind in _OUTER) for place in places]
+    by_name = all(trace.rank_source == "file_name" and place for trace, place in zip(traces, places, strict=True))
+    if not by_name or len({trace.rank for trace in traces}) == len(traces) or len(set(keys)) < len(keys):
+        return list(traces)
+    order = sorted(keys)
+    return [with_rank(trace, order.index(key)) for trace, key in zip(traces, keys, strict=True)]
 
 
 def _refuse_twins(traces: Sequence[Trace]) -> None:

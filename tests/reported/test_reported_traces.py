@@ -152,6 +152,18 @@ def test_r24_the_rank_is_taken_from_the_files_name_where_the_trace_is_silent(
     )
 
 
+def test_r24_places_in_several_kinds_of_parallelism_make_one_rank(tmp_path: Path) -> None:
+    """Two replicas of two: by its place in tensor parallelism alone each would be there twice."""
+    for dp in (0, 1):
+        for tp in (0, 1):
+            write(tmp_path / f"17.3-TP-{tp}-DP-{dp}.trace.json", [kernel(f"{GEMM}_{dp}{tp}", 1, 2)], rank=None)
+    report = breakdown(tmp_path)
+    assert {rank.rank: str(rank.kernels["name"].iloc[0])[-2:] for rank in report.ranks} == {
+        0: "00", 1: "01", 2: "10", 3: "11",
+    }  # fmt: skip
+    assert all(set(rank.table["rank"]) == {rank.rank} for rank in report.ranks)
+
+
 def test_r24_two_files_that_claim_one_rank_are_refused_by_name(tmp_path: Path) -> None:
     """In a folder, and when given one by one; told by the trace or by the name."""
     one = write(tmp_path / "a_rank1.json", [kernel(GEMM, 1, 2)], rank=None)
