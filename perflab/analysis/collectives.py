@@ -66,7 +66,7 @@ def match_collectives(
         Table `messages`; its process groups go before `groups`, and its calls say what kernels do whose names do not.
     groups
         By op, sets of ranks that communicate with one another (`parallel_groups`); under "" for all other ops. Without
-        it all ranks are taken for one group, and sends and receives are matched only between two ranks.
+        it all ranks are taken for one group, and sends and receives are matched only where there are just two ranks.
 
     Returns
     -------
@@ -216,7 +216,8 @@ def _groups(work: pd.DataFrame, groups: Mapping[str, Sequence[Sequence[int]]]) -
     def group(told: str, op: str, rank: int) -> str:
         if told:
             return told
-        default = "" if op == "send_recv" and len(everyone) > 2 else of_all
+        unknown = op == "send_recv" and (len(everyone) > 2 or op in groups)
+        default = "" if unknown else of_all
         known = by_op.get(op, {} if op == "send_recv" else by_op.get("", {}))
         return known.get(rank, default)
 

@@ -190,7 +190,7 @@ def _longer(facts: PassFacts, rank: int, phase: str) -> tuple[str, float] | None
         if category != "communication"
     }
     category = max(more, key=lambda name: more[name])
-    return (category.replace("_", " "), more[category]) if more[category] > 0 else None
+    return (say(f"category.{category}"), more[category]) if more[category] > 0 else None
 
 
 def _of_phase(table: pd.DataFrame, phase: str) -> pd.DataFrame:
