@@ -111,9 +111,15 @@ def _step_time(
         title=title,
         impact={"value": view.change_ns / units.NS_PER_MS, "unit": "ms/step"},
         evidence=tuple(_evidence(one)),
-        change=say("compare.finding.varied", varied=varied) if varied else say("compare.finding.not_known"),
+        change=_change(varied, same=level is None),
         check=bench_command(engine),
     )
+
+
+def _change(varied: str, *, same: bool) -> str:
+    if same:
+        return say("compare.finding.no_effect", varied=varied) if varied else say("compare.finding.nothing")
+    return say("compare.finding.varied", varied=varied) if varied else say("compare.finding.not_known")
 
 
 def _confidence(one: PhaseComparison, checks: Sequence[Check], *, few: bool) -> float:

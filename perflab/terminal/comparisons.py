@@ -22,7 +22,7 @@ def compare(report: CompareReport) -> str:
     phases = sorted(report.phases, key=lambda one: _ORDER.index(one.phase))
     blocks = [_sides(report.sides), _trust(report), _differences(report)]
     if phases:
-        blocks += [_times(phases), *(_kernels(one) for one in phases)]
+        blocks += [_times(phases, _on_cpu(report)), *(_kernels(one) for one in phases)]
     if report.missing:
         blocks.append("Not compared\n" + "\n".join(f"  {text}" for text in report.missing))
     blocks += [findings(report.findings)] if phases else []
@@ -69,7 +69,12 @@ def _differences(report: CompareReport) -> str:
     return text
 
 
-def _times(phases: Sequence[PhaseComparison]) -> str:
+def _on_cpu(report: CompareReport) -> bool:
+    passed = report.baseline.passed
+    return passed is not None and any(rank.kind == "cpu" for rank in passed.ranks)
+
+
+def _times(phases: Sequence[PhaseComparison], on_cpu: bool) -> str:
     there = [name for name in ROWS if any((one.shown.categories["category"] == name).any() for one in phases)]
     head = ["ms a step"]
     for one in phases:
@@ -81,7 +86,8 @@ def _times(phases: Sequence[PhaseComparison]) -> str:
         for one in phases:
             row = one.shown.categories[one.shown.categories["category"] == name]
             cells += _cells(int(row["baseline_ns"].sum()), int(row["candidate_ns"].sum()))
-        rows.append([f"  {category_word(name)}", *cells])
+        word = "outside operators (Python, waiting)" if on_cpu and name == "idle" else category_word(name)
+        rows.append([f"  {word}", *cells])
         rows += _cause_rows(phases) if name == "idle" else []
     rows += [["steps compared", *(cell for one in phases for cell in _steps(one))]]
     if any(time.median_ns for one in phases for time in (one.shown.baseline, one.shown.candidate)):
