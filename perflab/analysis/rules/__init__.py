@@ -20,6 +20,7 @@ from perflab.analysis.rules.bounds import (
 )
 from perflab.analysis.rules.communication import exposed_communication
 from perflab.analysis.rules.copies import copies_in_step
+from perflab.analysis.rules.experts import expert_imbalance
 from perflab.analysis.rules.facts import PassFacts, RankFacts
 from perflab.analysis.rules.host import host_bound, outside_operators
 from perflab.analysis.rules.padding import graph_padding
@@ -33,6 +34,7 @@ GPU_RULES: tuple[tuple[Rule, tuple[str, ...]], ...] = (
     (host_bound, (of.BREAKDOWN, of.IDLE)),
     (exposed_communication, (of.BREAKDOWN, of.KERNELS, of.COMMUNICATION)),
     (copies_in_step, (of.BREAKDOWN, of.KERNELS)),
+    (expert_imbalance, (of.BREAKDOWN, of.KERNELS, of.PHASES)),
     (attention_share, (of.BREAKDOWN, of.KERNELS, of.PHASES)),
     (attention_largest, (of.BREAKDOWN, of.KERNELS, of.PHASES)),
     (bandwidth_bound_decode, (of.BREAKDOWN, of.KERNELS, of.PHASES)),
