@@ -172,8 +172,8 @@ def test_unlike_batches_withhold_the_verdict(tmp_path: Path, monkeypatch: pytest
 
     real = module.pass_breakdown
 
-    def doubled(source: Any, users: Any) -> Any:
-        found = real(source, users)
+    def doubled(source: Any, users: Any, **more: Any) -> Any:
+        found = real(source, users, **more)
         if "FP8" in source.run:
             for rank in found.ranks:
                 rank.steps["decode_requests"] *= 2
