@@ -12,8 +12,10 @@ from typing import Any
 
 import pandas as pd
 
+from perflab import units
 from perflab.analysis.bound import KernelRoof, Verdict, verdict
 from perflab.analysis.graph_padding import CaptureSizes, capture_sizes
+from perflab.analysis.kv_from_load import OneLength, kv_from_load
 from perflab.analysis.model_shape import Missing, ModelShape, model_shape
 from perflab.analysis.quantization import with_settings
 from perflab.analysis.step_work import COLUMNS, Peaks, padding, peaks_of, step_work
@@ -70,7 +72,8 @@ class PhaseRoofline:
     Attributes
     ----------
     flops, bytes, limit_ns
-        Known work, and the least time for it. `withheld` names the parts that are not in it and why.
+        Known work, and the least time for it. `withheld` names the parts that are not in it and why, `notes` what is
+        taken from elsewhere than the trace.
     flops_share, bytes_share
         Of the GPU's peaks, over the whole step. `reach`: least time over the step's.
     kernels
@@ -94,6 +97,7 @@ class PhaseRoofline:
     memory: MemoryView
     verdict: Verdict
     withheld: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def reach(self) -> float:
@@ -144,6 +148,7 @@ class PhaseRoofline:
             },
             "bound": self.verdict.bound,
             "withheld": list(self.withheld),
+            "notes": list(self.notes),
         }  # fmt: skip
 
 
@@ -197,6 +202,7 @@ def rank_roofline(
     *,
     config: Mapping[str, Any] | None,
     settings: Mapping[str, Any],
+    lengths: OneLength | None = None,
     thresholds: Thresholds | None = None,
 ) -> RankRoofline:
     """The roofline of one rank.
@@ -213,6 +219,8 @@ def rank_roofline(
         The model's config.json; None where the run has none.
     settings
         The engine's: parallel sizes, quantization, dtypes, sizes of graphs.
+    lengths
+        What every request of the pass asked for, where all asked for the same.
     """
     gpu = gpu_spec(device)
     shape, missing = shape_of_run(config, settings)
@@ -226,10 +234,13 @@ def rank_roofline(
         return RankRoofline(rank, device, gpu, shape, missing=missing)
     work = workload(shape, split_of(settings).of_rank(rank), settings)
     peaks = peaks_of(gpu, work)
+    told = kv_from_load(steps, lengths, thresholds)
+    steps = steps if told is None else told.steps
     parts = step_work(steps, work, peaks)
+    notes = () if told is None or lengths is None else (_load_note(lengths, told.spread),)
     sizes = capture_sizes(settings)
     phases = {
-        phase: _phase(phase, record["phases"][phase], parts, steps, work, peaks, sizes, thresholds)
+        phase: _phase(phase, record["phases"][phase], parts, steps, work, peaks, sizes, notes, thresholds)
         for phase in PHASES
         if record.get("phases", {}).get(phase, {}).get("window_ns") and (parts["phase"] == phase).any()
     }
@@ -264,6 +275,7 @@ def _phase(
     work: Workload,
     peaks: Peaks,
     sizes: CaptureSizes | None,
+    notes: tuple[str, ...],
     thresholds: Thresholds | None,
 ) -> PhaseRoofline:
     mine = parts[parts["phase"] == phase]
@@ -292,6 +304,7 @@ def _phase(
         memory=_memory(record, kernels),
         verdict=verdict(float(record["window_ns"]) / record["steps"], idle, talk, kernels, thresholds),
         withheld=_withheld(mine, work),
+        notes=(*notes, say("roofline.experts")) if work.experts is not None else notes,
     )
 
 
@@ -347,9 +360,11 @@ def _withheld(parts: pd.DataFrame, work: Workload) -> tuple[str, ...]:
         found.append(
             say("roofline.withheld.kv_dtype" if work.kv_bytes_per_token is None else "roofline.withheld.kv_tokens")
         )
-    if work.experts is not None:
-        found.append(say("roofline.withheld.experts"))
     return tuple(found)
+
+
+def _load_note(lengths: OneLength, spread: float) -> str:
+    return say("roofline.kv_from_load", prompt=lengths.prompt, output=lengths.output, spread=units.show_share(spread))
 
 
 def _ns(record: Mapping[str, Any], category: str) -> int:

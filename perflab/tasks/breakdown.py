@@ -20,6 +20,7 @@ from perflab.analysis.finding import Finding
 from perflab.analysis.findings import pass_findings
 from perflab.analysis.idle import idle_gaps, idle_summary
 from perflab.analysis.kernels import categorize, name_totals, operators
+from perflab.analysis.kv_from_load import OneLength
 from perflab.analysis.own import RulesUse, own_checks, rules_use
 from perflab.analysis.roofline import RankRoofline, rank_roofline
 from perflab.analysis.rules import PassFacts, RankFacts
@@ -217,7 +218,7 @@ def pass_breakdown(source: PassSource, users: Own, attribution: bool | None = No
     broken = [_rank_breakdown(source, trace, users.rules) for trace in traces]
     ranks = [_with_roofline(rank, config, source, users) for rank in broken]
     if is_small(source) if attribution is None else attribution:
-        ranks = _attributed(source, traces, ranks, users)
+        ranks = _attributed(source, traces, ranks, users, config)
     trace_facts = [_facts(trace, rank) for trace, rank in zip(traces, ranks, strict=True)]
     use = rules_use([rank.kernels if rank.kind == "gpu" else self_times(rank.kernels) for rank in ranks], users.rules)
     kind = "CPU" if any(rank.kind == "cpu" for rank in ranks) else "GPU"
@@ -285,8 +286,10 @@ def _rank_breakdown(source: PassSource, trace: Trace, rules: Rules) -> RankBreak
     )
 
 
-def _attributed(source: PassSource, traces: list[Trace], ranks: list[RankBreakdown], users: Own) -> list[RankBreakdown]:
-    attributor = Attributor(source, users.rules, users.thresholds)
+def _attributed(
+    source: PassSource, traces: list[Trace], ranks: list[RankBreakdown], users: Own, config: dict[str, Any] | None
+) -> list[RankBreakdown]:
+    attributor = Attributor(source, users.rules, users.thresholds, config)
     return [
         replace(rank, attribution=attributor.attribute(trace, rank.kernels, rank.steps))
         if rank.kind == "gpu" and rank.window_ns
@@ -300,9 +303,17 @@ def _with_roofline(rank: RankBreakdown, config: dict[str, Any] | None, source: P
         return rank
     found = rank_roofline(
         rank.rank, rank.device, rank.steps, rank.record,
-        config=config, settings=source.engine.settings, thresholds=users.thresholds,
+        config=config, settings=source.engine.settings, lengths=_lengths(source), thresholds=users.thresholds,
     )  # fmt: skip
     return replace(rank, roofline=found)
+
+
+def _lengths(source: PassSource) -> OneLength | None:
+    """What the requests of the pass asked for, where the run says so."""
+    profile = source.profile
+    if profile is None or not profile.input_len or not profile.output_len:
+        return None
+    return OneLength(profile.input_len, profile.output_len)
 
 
 def _nothing(rank: int, kind: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from perflab.analysis.bound import KernelRoof, verdict
 from perflab.analysis.breakdown import breakdown, summary
 from perflab.analysis.graph_padding import CaptureSizes, capture_sizes
+from perflab.analysis.kv_from_load import OneLength, kv_from_load
 from perflab.analysis.model_shape import ModelShape, model_shape
 from perflab.analysis.roofline import RankRoofline, rank_roofline
 from perflab.analysis.step_work import Peaks, decode_attention_intensity, padding, peaks_of, step_work
@@ -182,6 +183,37 @@ def test_padding_is_work_apart() -> None:
     found = padding(table(step("decode", decode=(5, 5)), step("decode", decode=(8, 8), start=1)), tiny(), sizes)
     assert found["padded_tokens"].tolist() == [8, 8]
     assert found["extra_flops"].tolist() == [3 * 2 * PARAMETERS, 0]
+
+
+def test_kv_tokens_of_a_load_of_one_length() -> None:
+    rows = table(
+        step("prefill", prefill=(1, 500)), step("mixed", prefill=(2, 1000), decode=(1, 1), start=1),
+        step("decode", decode=(3, 3), start=2),
+    )  # fmt: skip
+    found = kv_from_load(rows, OneLength(500, 11))
+    assert found is not None
+    # A decoding request has 501 to 510 tokens in its cache.
+    assert found.steps["kv_tokens"].tolist() == [500, 1000 + 505, 3 * 1011 // 2]
+    assert found.steps["kv_pairs"].tolist() == [sum(range(501)), 2 * sum(range(501)) + 505, 3 * 1011 // 2]
+    assert found.spread == pytest.approx(9 / 1011)
+    assert rows["kv_tokens"].isna().all(), "the table given is left as it was"
+    attention = step_work(found.steps, tiny(), PEAKS).query("part == 'attention'")
+    assert attention["flops"].tolist() == [2 * 4 * 4 * pairs for pairs in found.steps["kv_pairs"]]
+
+
+@pytest.mark.parametrize(
+    ("rows", "lengths"),
+    [
+        ([step("prefill", prefill=(1, 500))], None),
+        ([step("prefill", prefill=(1, 500), kv=500)], OneLength(500, 11)),  # annotations tell
+        ([step("prefill", prefill=(1, 300))], OneLength(500, 11)),  # a chunk, or a part from a cache
+        ([step("prefill", prefill=(1, 500)), step("decode", decode=(2, 6), start=1)], OneLength(500, 11)),  # drafts
+        ([step("decode", decode=(2, 2))], OneLength(500, 11)),  # nothing bears the prompt's length out
+        ([step("prefill", prefill=(1, 500))], OneLength(500, 200)),  # too long an answer to know where it is
+    ],
+)  # fmt: skip
+def test_kv_tokens_are_not_taken_from_a_load_that_leaves_them_open(rows: list[Any], lengths: OneLength | None) -> None:
+    assert kv_from_load(table(*rows), lengths) is None
 
 
 def roof(category: str, time: float, limit: float | None, side: str | None) -> KernelRoof:

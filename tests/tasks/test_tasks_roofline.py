@@ -29,8 +29,11 @@ def test_a_run_has_its_roofline_in_the_json(recorded: Path) -> None:
     assert found["kv_bytes_per_token"] == 128 * 1024
     decode = found["phases"]["decode"]
     assert decode["bound"] == "memory"
-    assert decode["share_of_peak_bandwidth"] == pytest.approx(0.595, abs=0.02)
-    assert decode["kernels"]["attention"]["flops"] is None, "not 0: the steps do not tell their KV tokens"
+    assert decode["share_of_peak_bandwidth"] == pytest.approx(0.615, abs=0.02)
+    # The steps do not tell their KV tokens; 8 prompts of 512 and 1 to 7 tokens more do, 516 on average.
+    assert decode["kernels"]["attention"]["bytes"] == pytest.approx((6 * 8 + 7) / 7 * 516 * 128 * 1024, rel=0.01)
+    assert any("512 tokens" in text for text in decode["notes"])
+    assert decode["withheld"] == []
 
 
 def test_a_trace_alone_says_what_to_give(recorded: Path) -> None:
@@ -47,6 +50,8 @@ def test_a_config_beside_a_trace_is_found(recorded: Path, tmp_path: Path) -> Non
     found = breakdown(tmp_path).ranks[0].roofline
     assert found is not None and found.phases["decode"].verdict.bound == "memory"
     assert found.phases["decode"].padding is None, "no settings tell the sizes of graphs"
+    assert found.phases["decode"].kernels["attention"].flops is None, "not 0: nothing tells the KV tokens"
+    assert "detailed_steps" in found.phases["decode"].withheld[0]
     (tmp_path / "config.json").write_text(config[:60])
     cut = breakdown(tmp_path).ranks[0].roofline
     assert cut is not None and cut.phases == {}

@@ -43,6 +43,7 @@ def bandwidth_bound_decode(facts: PassFacts) -> Finding | None:
         ),
         _batch(rank, phase),
         *phase.withheld,
+        *phase.notes,
     ]
     saved = _saved_by_quantizing(rank, gemm)
     helps = {"kv": _flag(facts, "kv_cache_dtype", "fp8"), "seqs": _flag(facts, "max_num_seqs")}
@@ -77,6 +78,7 @@ def compute_bound_prefill(facts: PassFacts) -> Finding | None:
             peak=f"{rank.peaks.linear / 1e12:,.0f}",
         ),
         *phase.withheld,
+        *phase.notes,
     ]
     faster = rank.gpu.peak("fp8")
     saved = None
