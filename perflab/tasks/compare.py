@@ -6,7 +6,7 @@ The report has room for latency metrics (`metrics`), which are empty as long as 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -93,6 +93,23 @@ class CompareReport:
         """The checks of both traces, then those of the comparison."""
         return [*(check for side in self.sides if side.passed for check in side.passed.checks), *self.checks]
 
+    def window_shares(self) -> dict[str, tuple[float, float]]:
+        """Where steps are not known on both sides: shares of the whole window by category and idle, mean over ranks.
+
+        Empty where there are phases, or a side has no activity.
+        """
+        sides = [
+            [rank.record for rank in side.passed.ranks if rank.window_ns] if side.passed else [] for side in self.sides
+        ]
+        if self.phases or not all(sides):
+            return {}
+        found = {}
+        for category in (*CATEGORIES, "idle"):
+            pair = [sum(_share(record, category) for record in mine) / len(mine) for mine in sides]
+            if any(pair):
+                found[category] = (pair[0], pair[1])
+        return found
+
     def to_json(self) -> dict[str, Any]:
         """The `compare` document of the JSON contract."""
         return {
@@ -162,7 +179,7 @@ def _compared(
     checks: list[Check] = []
     findings: list[Finding] = []
     if all(ranks):
-        if ranks[0][0].kind != ranks[1][0].kind:
+        if {one.kind for one in ranks[0]} != {one.kind for one in ranks[1]}:
             raise InputError(say("compare.kinds"), path=candidate.path)
         missing += _chosen(sides, sources)
         steps_known = tuple(all(len(one.steps) for one in mine) for mine in ranks)
@@ -174,6 +191,11 @@ def _compared(
         trust = [*(check for side in sides if side.passed for check in side.passed.checks), *checks]
         findings = comparison_findings(phases, differing, trust, _engine(candidate), users.thresholds)
         missing += _one_sided(sides, phases)
+    missing += [
+        say("compare.no_activity", side=f"{name} ({side.name})")
+        for name, side, mine in zip(SIDES, sides, ranks, strict=True)
+        if side.passed and not mine
+    ]
     return CompareReport(baseline, candidate, differing, checks, phases, findings, missing)
 
 
@@ -281,7 +303,17 @@ def _categories(report: CompareReport) -> list[dict[str, Any]]:
             row["change_ns_per_step"] = shown.get("change_ns", 0)
             row["share_of_change"] = None if share is None or math.isnan(share) else share
             rows.append(row)
+    for category, pair in report.window_shares().items():
+        times = {f"{prefix}{side}_ns_per_step": None for prefix in ("", "like_") for side in SIDES}
+        shares = {f"{side}_share": share for side, share in zip(SIDES, pair, strict=True)}
+        nothing = {"change_ns_per_step": None, "share_of_change": None}
+        rows.append({"category": category, "phase": "all", **times, **nothing, **shares})
     return rows
+
+
+def _share(record: Mapping[str, Any], category: str) -> float:
+    ns = record["idle_ns"] if category == "idle" else record["categories"][category]["exclusive_ns"]
+    return float(ns) / float(record["window_ns"])
 
 
 def _phase(one: PhaseComparison) -> dict[str, Any]:

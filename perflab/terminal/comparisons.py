@@ -23,6 +23,13 @@ def compare(report: CompareReport) -> str:
     blocks = [_sides(report.sides), _trust(report), _differences(report)]
     if phases:
         blocks += [_times(phases, _on_cpu(report)), *(_kernels(one) for one in phases)]
+    elif shares := report.window_shares():
+        rows = [
+            [category_word(name), units.show_share(before), units.show_share(after), f"{100 * (after - before):+.1f}"]
+            for name, (before, after) in shares.items()
+        ]
+        head = ["share of the whole window", "baseline", "candidate", "points"]
+        blocks.append("Steps are not known, so neither is time per step\n" + table(head, rows))
     if report.missing:
         blocks.append("Not compared\n" + "\n".join(f"  {text}" for text in report.missing))
     blocks += [findings(report.findings)] if phases else []
@@ -131,11 +138,12 @@ def _cells(before: int, after: int) -> list[str]:
 
 
 def _steps(one: PhaseComparison) -> list[str]:
-    def told(side: str, time: StepTime, every: StepTime) -> str:
+    def told(time: StepTime, every: StepTime) -> str:
         return f"{time.steps:g}" if time.steps == every.steps else f"{time.steps:g} of {every.steps:g}"
 
     shown, every = one.shown, one.every
-    return [told("baseline", shown.baseline, every.baseline), told("candidate", shown.candidate, every.candidate), ""]
+    word = "unlike batches" if one.alike == "none" else ""
+    return [told(shown.baseline, every.baseline), told(shown.candidate, every.candidate), word]
 
 
 def _medians(one: PhaseComparison) -> list[str]:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from perflab import terminal
 from perflab.analysis.trace_compare import PhaseComparison
 from perflab.errors import InputError
 from perflab.runs import MANIFEST
-from perflab.tasks.breakdown import breakdown
+from perflab.tasks.breakdown import RankBreakdown, breakdown
 from perflab.tasks.compare import CompareReport, compare
 from perflab.tasks.find import find_runs
 
@@ -25,15 +26,26 @@ PAIRS = [
 ]
 
 
+@cache
+def pair(before: str, after: str) -> CompareReport:
+    """Two recorded runs compared, once for all tests."""
+    return compare(before, after)
+
+
+@cache
+def ranks_of(run: str) -> tuple[RankBreakdown, ...]:
+    return tuple(breakdown(run).ranks)
+
+
 def phase(report: CompareReport, name: str = "decode") -> PhaseComparison:
     return next(one for one in report.phases if one.phase == name)
 
 
 @pytest.mark.parametrize(("before", "after"), PAIRS)
 def test_times_agree_with_both_breakdowns_and_add_up(before: str, after: str) -> None:
-    document = compare(before, after).to_json()
+    document = pair(before, after).to_json()
     for side, run in (("baseline", before), ("candidate", after)):
-        ranks = breakdown(run).ranks
+        ranks = ranks_of(run)
         for name in ("prefill", "decode", "mixed"):
             rows = [row for row in document["categories"] if row["phase"] == name]
             steps = [rank.record["phases"][name] for rank in ranks]
@@ -54,11 +66,11 @@ def test_times_agree_with_both_breakdowns_and_add_up(before: str, after: str) ->
 
 
 def test_fp8_matmuls_take_the_place_of_16_bit_ones() -> None:
-    report = compare("llama3-8b-bf16", "llama3-8b-fp8")
+    report = pair("llama3-8b-bf16", "llama3-8b-fp8")
     kernels = phase(report).shown.kernels
     # Counted here: decode steps are 2 to 8 of 9; exclusive and plain sums of matmuls agree (they hardly overlap).
     for run, side in (("llama3-8b-bf16", "baseline"), ("llama3-8b-fp8", "candidate")):
-        rank = breakdown(run).ranks[0]
+        rank = ranks_of(run)[0]
         decode = rank.steps[rank.steps["phase"] == "decode"]
         begin, end = int(decode["start_ns"].iloc[0]), int((decode["start_ns"] + decode["dur_ns"]).iloc[-1])
         names = rank.kernels["name"].astype(str)
@@ -79,7 +91,7 @@ def test_fp8_matmuls_take_the_place_of_16_bit_ones() -> None:
 
 
 def test_all_reduce_appears_with_the_second_gpu_and_only_like_batches_count() -> None:
-    report = compare("llama3-8b-bf16", "llama3-8b-tp2")
+    report = pair("llama3-8b-bf16", "llama3-8b-tp2")
     one = phase(report)
     # The second run has a decode step of one request, which the first has not.
     assert one.alike == "partly" and (one.shown.baseline.steps, one.shown.candidate.steps) == (7, 7)
@@ -95,7 +107,7 @@ def test_all_reduce_appears_with_the_second_gpu_and_only_like_batches_count() ->
 
 
 def test_late_launches_vanish_with_graphs() -> None:
-    report = compare("llama3-8b-eager", "llama3-8b-bf16")
+    report = pair("llama3-8b-eager", "llama3-8b-bf16")
     causes = phase(report).shown.causes.set_index("cause")
     assert causes.loc["host_bound", "baseline_ns"] > 20_000_000
     assert causes.loc["host_bound", "candidate_ns"] < 100_000
@@ -120,7 +132,7 @@ def test_two_passes_of_one_engine_are_the_same_in_decode() -> None:
 
 
 def test_the_contract() -> None:
-    document = json.loads(json.dumps(compare("llama3-8b-bf16", "llama3-8b-tp2").to_json(), allow_nan=False))
+    document = json.loads(json.dumps(pair("llama3-8b-bf16", "llama3-8b-tp2").to_json(), allow_nan=False))
     assert document["schema"] == 1 and document["inputs"] == ["llama3-8b-bf16", "llama3-8b-tp2"]
     assert document["metrics"] == []
     assert {"trust", "differences", "categories", "findings", "kernels", "phases"} <= set(document)
@@ -150,7 +162,7 @@ def test_a_side_without_traces_still_has_its_settings_compared(tmp_path: Path) -
 def test_trace_files_compare_without_settings(tmp_path: Path) -> None:
     files = [next(find_runs(name)[0].path.glob("profile/torch/rank0*")) for name in ("llama3-8b-bf16", "llama3-8b-fp8")]
     report = compare(*files)
-    assert phase(report).shown.change_ns == phase(compare("llama3-8b-bf16", "llama3-8b-fp8")).shown.change_ns
+    assert phase(report).shown.change_ns == phase(pair("llama3-8b-bf16", "llama3-8b-fp8")).shown.change_ns
     told = next(check for check in report.checks if check.check == "one_difference")
     assert told.status == "warn" and "not told" in told.detail
     assert "not known" in report.findings[0].change
@@ -198,3 +210,33 @@ def test_what_is_no_run_is_refused(name: str, tmp_path: Path, monkeypatch: pytes
 def test_a_folder_of_runs_is_too_many(root: Path) -> None:
     with pytest.raises(InputError, match="name one of them"):
         compare(root / "data" / "recorded", "llama3-8b-bf16")
+
+
+def trace_file(path: Path, *kernels: tuple[str, float, float]) -> Path:
+    """A trace of kernels (name, start and duration in microseconds) without annotations of steps."""
+    events = [
+        {"ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 7, "ts": ts, "dur": dur,
+         "args": {"device": 0, "stream": 7, "correlation": i}}
+        for i, (name, ts, dur) in enumerate(kernels)
+    ]  # fmt: skip
+    path.write_text(json.dumps({"schemaVersion": 1, "deviceProperties": [], "traceEvents": events}))
+    return path
+
+
+def test_without_steps_only_shares_of_the_window_compare(tmp_path: Path) -> None:
+    before = trace_file(tmp_path / "a.json", ("nvjet_sm90_tst_x", 0, 50), ("flash::flash_fwd", 50, 50))
+    after = trace_file(tmp_path / "b.json", ("nvjet_sm90_tst_x", 0, 25), ("flash::flash_fwd", 50, 50))
+    report = compare(before, after)
+    assert report.phases == [] and report.findings == []
+    assert report.window_shares() == {"attention": (0.5, 0.5), "gemm": (0.5, 0.25), "idle": (0.0, 0.25)}
+    row = next(row for row in report.to_json()["categories"] if row["category"] == "gemm")
+    assert row["baseline_ns_per_step"] is None and (row["baseline_share"], row["candidate_share"]) == (0.5, 0.25)
+    assert any(check.check == "batches_alike" and check.status == "fail" for check in report.checks)
+    assert "-25.0" in terminal.compare(report)
+
+
+def test_a_trace_without_activity_is_named(tmp_path: Path) -> None:
+    empty = trace_file(tmp_path / "empty.json")
+    report = compare("llama3-8b-bf16", empty)
+    assert report.phases == [] and any("empty.json" in text for text in report.missing)
+    assert report.to_json()["categories"] == []
