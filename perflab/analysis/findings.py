@@ -13,6 +13,7 @@ from perflab.analysis.check import Check, undermined
 from perflab.analysis.finding import Finding, withheld
 from perflab.analysis.rules import CPU_RULES, GPU_RULES, PassFacts
 from perflab.analysis.rules.server import contaminated, few_prefix_hits, preempted
+from perflab.knowledge.engine_args import as_version_has_it
 from perflab.knowledge.thresholds import Thresholds, own_thresholds
 from perflab.runs import Engine
 
@@ -35,7 +36,7 @@ def pass_findings(facts: PassFacts) -> list[Finding]:
         return []
     facts = replace(facts, ranks=kept)
     found = [(rule(facts), rests_on) for rule, rests_on in rules]
-    return _kept([(finding, rests_on) for finding, rests_on in found if finding is not None], facts.checks)
+    return _kept([(one, rests_on) for one, rests_on in found if one is not None], facts.checks, facts.engine)
 
 
 def server_findings(
@@ -69,13 +70,20 @@ def server_findings(
         (few_prefix_hits(deltas, engine, data, run, limits), ()),
         (preempted(deltas, engine, kv_usage, run), (of.LOAD,)),
     ]
-    return _kept([(finding, rests_on) for finding, rests_on in found if finding is not None], checks)
+    return _kept([(one, rests_on) for one, rests_on in found if one is not None], checks, engine)
 
 
-def _kept(found: list[tuple[Finding, tuple[str, ...]]], checks: Sequence[Check]) -> list[Finding]:
+def _kept(found: list[tuple[Finding, tuple[str, ...]]], checks: Sequence[Check], engine: Engine) -> list[Finding]:
+    """Withheld where a check failed, with flags as the engine's version names them, the gravest first."""
     kept = []
     for finding, rests_on in found:
         failed = undermined(checks, *rests_on)
-        kept.append(finding if failed is None else withheld(finding, failed))
+        version = engine.vllm_version
+        said = replace(
+            finding,
+            change=as_version_has_it(finding.change, version),
+            evidence=tuple(as_version_has_it(text, version) for text in finding.evidence),
+        )
+        kept.append(said if failed is None else withheld(said, failed))
     order = ("critical", "warning", "info")
     return sorted(kept, key=lambda finding: (order.index(finding.severity), -finding.confidence))

@@ -69,6 +69,26 @@ def flag(name: str, version: str | None = None, value: Any = None) -> str | None
     return f"{_spelled(name, value)} (sure to be there from vLLM {first})" if _parts(ours) > before else None
 
 
+def as_version_has_it(text: str, version: str | None) -> str:
+    """A sentence in which arguments in code marks (`--name value`) read as that version of vLLM names them.
+
+    Those it lacks are replaced by what does the same there, or said not to be there. Arguments that no version of
+    `vllm serve` listed has, as a client's, stay, and so does everything where the version is not known.
+    """
+    return text if version is None else _ARGUMENT.sub(lambda found: _mended(found, version), text)
+
+
+_ARGUMENT = re.compile(r"`--(?P<no>no-)?(?P<name>[a-z0-9][a-z0-9-]*)(?: (?P<value>[^`]+))?`")
+
+
+def _mended(found: re.Match[str], version: str) -> str:
+    name = found["name"].replace("-", "_")
+    if _listed(name) is None or _has(name, version):
+        return found[0]
+    said = flag(name, version, False if found["no"] else found["value"])
+    return f"{found[0]} (vLLM {version} has no such argument)" if said is None else f"`{said}`"
+
+
 def _listed(name: str) -> tuple[str | None, str | None] | None:
     """The last version listed that has an argument and the first, None where all later or earlier ones have it."""
     table = _table()

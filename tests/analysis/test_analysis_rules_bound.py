@@ -197,6 +197,22 @@ def test_quantization_in_the_config_alone_counts_too() -> None:
     assert "quantization_without_kernels" not in found(facts("decode", "memory", {}, config=config, names=marlin))
 
 
+def test_every_finding_names_flags_as_the_runs_version_does() -> None:
+    padding = Padding(5, 8, 10, 10, 0.3)
+    for version, flags in (("0.25.1", "`--cudagraph-capture-sizes`"), ("0.10.2", "`--cuda-graph-sizes`")):
+        given = facts(
+            "decode", "compute", {"gemm": roof("gemm", 8, 6, "compute")}, padding=padding, version=version, gemm=8
+        )
+        assert flags in found(given)["graph_padding"].change
+    old = facts("decode", "memory", {}, version="0.6.6", communication=4, gemm=5)
+    said = found(old)["exposed_communication"].change
+    assert "`--data-parallel-size` (vLLM 0.6.6 has no such argument)" in said
+    assert (
+        "no such argument"
+        not in found(replace(old, engine=Engine(vllm_version="0.25.1")))["exposed_communication"].change
+    )
+
+
 def test_what_is_not_known_of_quantization_is_not_judged() -> None:
     plain = {"nvjet_sm90_tst_1": "gemm"}
     for settings in ({"quantization": "of tomorrow"}, {"quantization": None}, {}):

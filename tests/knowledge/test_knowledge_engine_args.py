@@ -3,10 +3,13 @@
 import json
 import tomllib
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
-from perflab.knowledge.engine_args import elsewhere, flag
+from perflab.knowledge import engine_args
+from perflab.knowledge.engine_args import as_version_has_it, elsewhere, flag
+from perflab.messages import catalogue
 
 
 def table(root):
@@ -90,3 +93,28 @@ def test_flags_are_arguments_the_version_has(shared):
                     assert word[2:].replace("-", "_") in names, (name, version, said)
             if name in names:
                 assert said == f"--{name.replace('_', '-')}"
+
+
+@pytest.mark.parametrize(
+    ("text", "version", "expected"),
+    [
+        ("Use `--kv-cache-dtype fp8`.", "0.25.1", "Use `--kv-cache-dtype fp8`."),
+        ("Use `--cudagraph-capture-sizes 8`.", "0.10.2", "Use `--cuda-graph-sizes 8`."),
+        ("Drop `--no-async-scheduling`.", "0.6.6",
+         "Drop `--no-async-scheduling` (vLLM 0.6.6 has no such argument)."),
+        ("Try `--attention-backend X` or `--max-num-seqs`.", "0.6.6",
+         "Try `--attention-backend X` (vLLM 0.6.6 has no such argument) or `--max-num-seqs`."),
+        ("The client's `--max-concurrency`.", "0.6.6", "The client's `--max-concurrency`."),
+        ("Use `--attention-backend X`.", None, "Use `--attention-backend X`."),
+    ],
+)  # fmt: skip
+def test_sentences_name_flags_as_a_version_does(text, version, expected):
+    assert as_version_has_it(text, version) == expected
+
+
+def test_no_finding_names_a_flag_that_the_newest_version_lacks():
+    newest = tomllib.loads((Path(engine_args.__file__).parent / "engine_args.toml").read_text())["versions"][-1]
+    told = [text for name, text in catalogue().items() if name.startswith("finding.")]
+    assert sum("`--" in text for text in told) > 10
+    for text in told:
+        assert as_version_has_it(text, newest) == text
