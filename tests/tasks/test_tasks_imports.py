@@ -95,6 +95,7 @@ def test_recorded_runs_are_found_by_name_path_and_list() -> None:
     by_name = find_runs("llama3-8b-bf16, llama3-8b-tp2")
     assert [run.path.name for run in by_name] == ["llama3-8b-bf16", "llama3-8b-tp2"]
     assert [run.path for run in find_runs([run.path for run in by_name])] == [run.path for run in by_name]
-    assert len(find_runs(by_name[0].path.parent)) == 8
+    folder = by_name[0].path.parent
+    assert len(find_runs(folder)) == len(list(folder.glob("*/manifest.json"))) >= 8
     with pytest.raises(InputError, match="no run was named"):
         find_runs([])
