@@ -234,3 +234,24 @@ def test_a_profiled_step_is_held_against_measured_tokens(measured_ms: float, sta
     assert ("at least 2.00 ms" in check.detail) == (status == "warn")
     assert slowdown_check([record(decode={})], None, own_thresholds()) == []
     assert slowdown_check([record(steps=0, window_ms=0)], Unprofiled(MS, 32, "c32", 8), own_thresholds()) == []
+
+
+@pytest.mark.parametrize(
+    ("phase", "version", "said"),
+    [("decode", "0.25.1", "`--kv-cache-dtype fp8`"), ("prefill", "0.25.1", "`--enable-prefix-caching`")],
+)
+def test_attention_above_a_users_limit_names_what_helps_in_its_phase(
+    phase: str, version: str, said: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text("[attention_share]\nwarning = 0.6\n")
+    for share, spoken in ((70, True), (50, False)):
+        of_rank = record(decode={"attention": share})
+        if phase == "prefill":
+            swapped = {"decode": of_rank["phases"]["prefill"], "prefill": of_rank["phases"]["decode"]}
+            of_rank["phases"] = of_rank["phases"] | swapped
+        facts = PassFacts([RankFacts(of_rank, {})], Engine(vllm_version=version), thresholds=load_thresholds(file))
+        found = [finding for finding in pass_findings(facts) if finding.id == "attention_share"]
+        assert bool(found) is spoken
+        if spoken:
+            assert found[0].severity == "warning" and said in found[0].change

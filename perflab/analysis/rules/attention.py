@@ -5,6 +5,7 @@ from __future__ import annotations
 from perflab import units
 from perflab.analysis.finding import Finding, bench_command
 from perflab.analysis.rules.facts import PassFacts
+from perflab.knowledge.engine_args import flag
 from perflab.messages import say
 
 
@@ -35,7 +36,15 @@ def attention_share(facts: PassFacts) -> Finding | None:
             say("finding.attention_share.limit", limit=units.show_share(limit)),
             say("finding.attention_share.why_decode" if decode else "finding.attention_share.why_prefill"),
         ),
-        change=say("finding.attention_share.change_decode" if decode else "finding.attention_share.change_prefill"),
+        change=_change(decode, facts.engine.vllm_version),
         check=bench_command(facts.engine),
         run=facts.run,
     )
+
+
+def _change(decode: bool, version: str | None) -> str:
+    """What helps, with the arguments as that version spells them."""
+    if decode:
+        return say("finding.attention_share.change_decode", kv=flag("kv_cache_dtype", version, "fp8"))
+    caching = flag("enable_prefix_caching", version)
+    return say("finding.attention_share.change_prefill", caching=f"`{caching}`" if caching else "prefix caching")
