@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from perflab.analysis.attribution import Attribution, Capture, HostSide, attribute, captures
 from perflab.analysis.attribution.host import from_tables
 from perflab.analysis.kernels import categorize
+from perflab.analysis.model_shape import text_config
 from perflab.analysis.steps import steps_from_ranges
 from perflab.knowledge.categories import Rules
 from perflab.knowledge.thresholds import Thresholds
@@ -19,9 +22,9 @@ from perflab.read.trace import Trace
 from perflab.read.trace_files import read_traces
 from perflab.tasks.traces import PassSource, run_passes
 
-SMALL_BYTES = 24 << 20
+SMALL_BYTES = 8 << 20
 """Files of a pass up to this, compressed as they are, are attributed without being asked. Attribution reads a trace
-once more, which doubles the time: 0.6 s more for 216,000 events (5 MB compressed) on one core."""
+once more, which doubles the time: 1 s more for 216,000 events (2.7 MB compressed) on one core."""
 
 CAPTURES = "capture_traces"
 """Folder beside a trace in which profilers leave what they recorded while graphs were captured."""
@@ -43,9 +46,14 @@ class Attributor:
         The rules for categories.
     thresholds
         How well captures and teacher must match.
+    config
+        The model's config.json, where it is known: its number of layers holds the inference to account.
     """
 
-    def __init__(self, source: PassSource, rules: Rules, thresholds: Thresholds) -> None:
+    def __init__(
+        self, source: PassSource, rules: Rules, thresholds: Thresholds, config: Mapping[str, Any] | None = None
+    ) -> None:
+        self._layers = _layers(config, source.engine.settings)
         self._rules, self._thresholds = rules, thresholds
         self._is_teacher = source.profile is not None and source.profile.role == "teacher"
         self._teachers = [] if self._is_teacher or source.home is None else run_passes(source.home, "teacher")
@@ -66,6 +74,7 @@ class Attributor:
             host=_host(trace),
             captured=_captures(trace),
             teacher=self._teacher(trace.rank),
+            layers=self._layers,
             thresholds=self._thresholds,
         )
 
@@ -79,8 +88,15 @@ class Attributor:
                 if trace.rank == rank and trace.has_gpu:
                     kernels = categorize(trace.kernels, self._rules)
                     steps = steps_from_ranges(trace.ranges, kernels, trace.launches)
-                    return attribute(kernels, steps, host=_host(trace))
+                    return attribute(kernels, steps, host=_host(trace), layers=self._layers)
         return None
+
+
+def _layers(config: Mapping[str, Any] | None, settings: Mapping[str, Any]) -> int | None:
+    """Layers of a rank; None where the config is not known, or layers are spread over ranks."""
+    count = text_config(config).get("num_hidden_layers") if config else None
+    stages = settings.get("pipeline_parallel_size", 1)
+    return count if isinstance(count, int) and str(stages) == "1" else None
 
 
 def _host(trace: Trace) -> HostSide:

@@ -218,7 +218,7 @@ def pass_breakdown(source: PassSource, users: Own, attribution: bool | None = No
     broken = [_rank_breakdown(source, trace, users.rules) for trace in traces]
     ranks = [_with_roofline(rank, config, source, users) for rank in broken]
     if is_small(source) if attribution is None else attribution:
-        ranks = _attributed(source, traces, ranks, users)
+        ranks = _attributed(source, traces, ranks, users, config)
     trace_facts = [_facts(trace, rank) for trace, rank in zip(traces, ranks, strict=True)]
     use = rules_use([rank.kernels if rank.kind == "gpu" else self_times(rank.kernels) for rank in ranks], users.rules)
     kind = "CPU" if any(rank.kind == "cpu" for rank in ranks) else "GPU"
@@ -286,8 +286,10 @@ def _rank_breakdown(source: PassSource, trace: Trace, rules: Rules) -> RankBreak
     )
 
 
-def _attributed(source: PassSource, traces: list[Trace], ranks: list[RankBreakdown], users: Own) -> list[RankBreakdown]:
-    attributor = Attributor(source, users.rules, users.thresholds)
+def _attributed(
+    source: PassSource, traces: list[Trace], ranks: list[RankBreakdown], users: Own, config: dict[str, Any] | None
+) -> list[RankBreakdown]:
+    attributor = Attributor(source, users.rules, users.thresholds, config)
     return [
         replace(rank, attribution=attributor.attribute(trace, rank.kernels, rank.steps))
         if rank.kind == "gpu" and rank.window_ns

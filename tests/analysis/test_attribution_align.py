@@ -20,7 +20,7 @@ ORDERS = st.lists(st.integers(0, 4), max_size=40)
     ([0, 0], [4, 4], [-1, -1]),
     ([], [1], []),
     ([1], [], [-1]),
-], ids=["same", "one more", "one less", "a variant of the same category", "other categories", "none", "nothing there"])  # fmt: skip
+], ids=["same", "one more", "one less", "a variant", "other categories", "none", "nothing there"])  # fmt: skip
 def test_small_orders(first: list[int], second: list[int], expected: list[int]) -> None:
     assert align(first, second, GROUPS).tolist() == expected
 

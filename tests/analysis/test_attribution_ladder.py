@@ -29,7 +29,7 @@ def host(
     links: list[tuple[int, int]] = (),  # type: ignore[assignment]
     labels: list[tuple[Any, ...]] = (),  # type: ignore[assignment]
 ) -> HostSide:
-    """Operators (name, start, dur[, external id]), frames (name, start, dur), calls (name, correlation, start[, kernel])."""
+    """Operators (name, start, dur[, external id]), frames (name, start, dur), calls (name, id, start[, kernel])."""
 
     def table(rows: list[tuple[Any, ...]], columns: list[str]) -> pd.DataFrame:
         return pd.DataFrame(rows, columns=columns).assign(process=1, thread=1) if rows else HostSide().labels
@@ -49,7 +49,8 @@ def test_a_kernel_belongs_to_the_innermost_operator_around_its_call() -> None:
     side = host(
         operators=[("aten::linear", 0, 100), ("aten::mm", 10, 50), ("aten::add", 200, 20)],
         frames=[(LAYER[0], 0, 1000), (LAYER[1], 0, 150), ("nn.Module: QKVParallelLinear_1", 5, 100)],
-        calls=[("cudaLaunchKernel", 1, 20), ("cudaLaunchKernel", 2, 70), ("cudaLaunchKernel", 3, 205), ("cuLaunchKernel", 4, 300)],
+        calls=[("cudaLaunchKernel", 1, 20), ("cudaLaunchKernel", 2, 70), ("cudaLaunchKernel", 3, 205),
+               ("cuLaunchKernel", 4, 300)],
     )  # fmt: skip
     work = kernels(*({"start": 1000 + 10 * n, "dur": 5, "correlation_id": n} for n in (1, 2, 3, 4, 99)))
     found = launched(work, side)
@@ -61,7 +62,7 @@ def test_a_kernel_belongs_to_the_innermost_operator_around_its_call() -> None:
 
 
 def test_kernels_of_a_replay_never_get_the_operator_that_launched_the_graph() -> None:
-    """R21: hundreds of kernels with one correlation id; the call lies in an operator that has nothing to do with them."""
+    """R21: hundreds of kernels with one correlation id, and a call inside an operator that asked for none of them."""
     side = host(operators=[("aten::copy_", 0, 100)], calls=[("cudaGraphLaunch", 7, 10)])
     work = kernels(*({"start": 1000 + 10 * n, "dur": 5, "correlation_id": 7, "graph_id": 7} for n in range(300)))
     assert launched(work, side)["operator"].isna().all()
@@ -92,17 +93,17 @@ def test_other_threads_do_not_enclose() -> None:
 
 
 @pytest.mark.parametrize(("stack", "expected"), [
-    (("nn.Module: Qwen3Model_0", "nn.Module: Qwen3DecoderLayer_7", "nn.Module: Qwen2MLP_7", "nn.Module: RowParallelLinear_15"),
-     ("mlp.down_proj", 7)),
+    (("nn.Module: Qwen3Model_0", "nn.Module: Qwen3DecoderLayer_7", "nn.Module: Qwen2MLP_7",
+      "nn.Module: RowParallelLinear_15"), ("mlp.down_proj", 7)),
     (("nn.Module: Qwen3Model_0", "nn.Module: Qwen3DecoderLayer_7", "nn.Module: Qwen3Attention_7",
       "nn.Module: RowParallelLinear_14"), ("self_attn.o_proj", 7)),
-    (("nn.Module: Qwen3Model_0", "nn.Module: Qwen3DecoderLayer_0", "nn.Module: Qwen3Attention_0", "nn.Module: RMSNorm_1"),
-     ("self_attn.qk_norm", 0)),
+    (("nn.Module: Qwen3Model_0", "nn.Module: Qwen3DecoderLayer_0", "nn.Module: Qwen3Attention_0",
+      "nn.Module: RMSNorm_1"), ("self_attn.qk_norm", 0)),
     (("nn.Module: Qwen3Model_0", "nn.Module: VocabParallelEmbedding_0"), ("embed_tokens", None)),
     (("nn.Module: Qwen3Model_0", "nn.Module: RMSNorm_99"), ("norm", None)),
     (("nn.Module: GptOssForCausalLM_0", "nn.Module: GraphModule_0"), (None, None)),
-    (("nn.Module: MixtralModel_0", "nn.Module: MixtralDecoderLayer_3", "nn.Module: MixtralMoE_3", "nn.Module: FusedMoE_3"),
-     ("mlp.experts", 3)),
+    (("nn.Module: MixtralModel_0", "nn.Module: MixtralDecoderLayer_3", "nn.Module: MixtralMoE_3",
+      "nn.Module: FusedMoE_3"), ("mlp.experts", 3)),
     (("vllm/v1/worker/gpu/model_runner.py(1048): sample", "vllm/v1/worker/gpu/sample/sampler.py(72): __call__"),
      ("sampler", None)),
     (("{'Module': 'model.layers.12.self_attn.qkv_proj', 'Inputs': [[8, 4096]]}",), ("self_attn.qkv_proj", 12)),
@@ -119,8 +120,8 @@ def test_layerwise_ranges_are_modules_too() -> None:
             ("host", 1, "{'Module': 'model.layers.2.mlp.down_proj', 'x': 1}", 0, 50), ("host", 1, "anything", 55, 50)
         ),
     )
-    rows = attribute(kernels({"start": 100, "dur": 1, "correlation_id": 1}, {"start": 110, "dur": 1, "correlation_id": 2}),
-                     steps(("decode", 90, 100)), host=side).rows  # fmt: skip
+    work = kernels(*({"start": 100 * n, "dur": 1, "correlation_id": n} for n in (1, 2)))
+    rows = attribute(work, steps(("decode", 90, 200)), host=side).rows
     assert rows["module"].tolist() == ["mlp.down_proj", None]
     assert rows["layer"].tolist()[0] == 2
     assert rows["rung"].tolist() == ["launch", "none"]
@@ -312,10 +313,15 @@ def test_without_steps_forward_passes_are_not_taken_for_one() -> None:
 # ----------------------------------------------------------------------- sums
 
 ACTIVITIES = st.lists(
-    st.tuples(st.integers(0, 60), st.integers(0, 25), st.sampled_from(CATEGORIES), st.sampled_from(["kernel", "memcpy"]),
-              st.integers(0, 2)),
+    st.tuples(
+        st.integers(0, 60),
+        st.integers(0, 25),
+        st.sampled_from(CATEGORIES),
+        st.sampled_from(["kernel", "memcpy"]),
+        st.integers(0, 2),
+    ),
     max_size=30,
-)  # fmt: skip
+)
 
 
 @settings(deadline=None, max_examples=60)

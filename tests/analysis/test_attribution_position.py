@@ -140,8 +140,13 @@ def test_layers_in_disorder_are_not_believed() -> None:
     assert found.n_layers == 0
 
 
-@given(st.lists(st.sampled_from(["gemm", "norm", "act", "attention", "kv", "copy", "set", "comm", "moe", "sample", "embed",
-                                 "gemm_part", "point", "rotary", "helper", "embed_norm", "gather", "other"]), max_size=80))  # fmt: skip
+TOKENS = (
+    "gemm", "norm", "act", "attention", "kv", "copy", "set", "comm", "moe", "sample", "embed", "gemm_part", "point",
+    "rotary", "helper", "embed_norm", "gather", "other",
+)  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(TOKENS), max_size=80))
 def test_any_order_is_survived_and_never_numbered_beyond_its_layers(tokens: list[str]) -> None:
     found = places(tokens)
     assert len(found.modules) == len(found.layers) == len(tokens)
@@ -163,7 +168,7 @@ def test_a_repeating_block_is_found_with_its_rest() -> None:
     ("triton_red_fused__to_copy_embedding_rms_norm_0", "norm_act", "kernel", "embed_norm"),
     ("void vllm::rotary_embedding_kernel<c10::BFloat16>(long)", "norm_act", "kernel", "rotary"),
     ("void cublasLt::splitKreduce_kernel<32, 16>(int)", "gemm", "kernel", "gemm_part"),
-    ("void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<flash::VarlenDynamicScheduler> > >",
+    ("void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<flash::DynamicScheduler> > >",
      "attention", "kernel", "attention"),
     ("void flash::prepare_varlen_num_blocks_kernel<1, false>(int)", "attention", "kernel", "helper"),
     ("triton_red_fused__to_copy_abs_clamp_cutlass_scaled_mm_rms_norm_0", "quantize", "kernel", "norm"),

@@ -30,8 +30,8 @@ RUNGS = ("launch", "capture", "teacher", "position", "name", "none")
 _TEXTS = ("operator", "module", "module_from")
 _FULL_BLOCK = 0.5
 """Least share of a step's kernels that a repeating block must cover to count as its layers."""
-_FEWEST_KERNELS = 3
-"""Fewest different kernels such a block has: a kernel called over and over is no stack of layers."""
+_FEWEST_KERNELS, _FEWEST_BLOCKS = 3, 6
+"""Fewest different kernels of such a block, and fewest repetitions: loops of one kernel or a few are no layers."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,7 @@ def attribute(
     host: HostSide | None = None,
     captured: Sequence[Capture] = (),
     teacher: Attribution | None = None,
+    layers: int | None = None,
     thresholds: Thresholds | None = None,
 ) -> Attribution:
     """Attribute the device work of one rank.
@@ -91,6 +92,9 @@ def attribute(
         From `perflab.analysis.attribution.capture.captures`.
     teacher
         What was found of the teacher's trace of the same rank.
+    layers
+        Layers of the model on this rank, where its config tells. An order of kernels that shows another number is not
+        read: then it is not the order this module knows.
     thresholds
         How well captures and teacher must match, and what makes an outlier; perflab's own unless given.
     """
@@ -108,7 +112,7 @@ def attribute(
     rows = _captured(rows, work.assign(step=number), captured, thresholds)
     rows, matches = _taught(rows, own, teacher, thresholds)
     graphs = work["graph_id"].to_numpy(np.int64)
-    rows, n_layers, alike = _placed(rows, as_ints(np.where(graphs >= 0, work["correlation_id"], -1)))
+    rows, n_layers, alike = _placed(rows, as_ints(np.where(graphs >= 0, work["correlation_id"], -1)), layers)
     rows = _rungs(rows)
     texts = {c: pd.Series([None if pd.isna(v) else v for v in rows[c]], dtype=object) for c in _TEXTS}
     rows = rows.assign(**texts)
@@ -207,7 +211,7 @@ def _taught(
     ), tuple(matches)
 
 
-def _placed(rows: pd.DataFrame, graphs: Ints) -> tuple[pd.DataFrame, int, float | None]:
+def _placed(rows: pd.DataFrame, graphs: Ints, expected: int | None) -> tuple[pd.DataFrame, int, float | None]:
     """Parts and layers by place, where nothing else told them; and how many layers there are."""
     modules, layers = np.full(len(rows), None, dtype=object), np.full(len(rows), -1, dtype=np.int64)
     tokens = tokens_of(rows)
@@ -225,6 +229,8 @@ def _placed(rows: pd.DataFrame, graphs: Ints) -> tuple[pd.DataFrame, int, float 
             counts[n] += 1
             found.append((at, here.modules, numbered))
     usual = counts.most_common(1)[0][0] if counts else 0
+    if expected is not None and usual != expected:
+        usual, found, shares = 0, [], []
     for at, named, numbered in found:
         # A step with another number of layers is not one of this model, or was cut: its numbers would mislead.
         if int(numbered.max(initial=-1)) + 1 == usual:
@@ -255,7 +261,8 @@ def _block_layers(rows: pd.DataFrame, at: Ints) -> tuple[Ints, int]:
     start, period, repeats = repeating_block(names.tolist())
     layers = np.full(len(at), -1, dtype=np.int64)
     block = set(names[start : start + period].tolist())
-    if period * repeats < _FULL_BLOCK * len(at) or len(block) < _FEWEST_KERNELS:
+    is_short = repeats < _FEWEST_BLOCKS or len(block) < _FEWEST_KERNELS
+    if is_short or period * repeats < _FULL_BLOCK * len(at):
         return as_ints(layers), 0
     layers[start : start + period * repeats] = np.repeat(np.arange(repeats), period)
     return as_ints(layers), repeats
