@@ -20,6 +20,8 @@ _PART_WORDS = {"gemm": "matmuls", "moe": "experts", "attention": "attention"}
 _NOTHING = "The model's config.json, the GPU's peaks or the tokens of the steps are not known."
 _PEAKS = ("memory bandwidth", "compute")
 _PEAK_COLOURS = {"memory bandwidth": style.GROUP_COLOURS["memory"], "compute": style.GROUP_COLOURS["compute"]}
+_SIZE = 7.5
+"""Points of the marker of a whole step."""
 _MARKERS = {"prefill": "s", "mixed": "D", "decode": "o"}
 
 
@@ -27,8 +29,9 @@ _MARKERS = {"prefill": "s", "mixed": "D", "decode": "o"}
 def plot_roofline(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     """Operations a second over operations a byte, both logarithmic, below the roofs of the GPU.
 
-    Full markers are kernels over their own time, hollow ones whole steps: what lies between is idle time,
-    communication and small kernels. Ranks of a run are taken together.
+    Full markers are kernels over their own time, the larger the more of the step they take; hollow ones whole steps:
+    what lies between is idle time, communication and small kernels. Of several runs only the largest kernels of each
+    phase are shown. Ranks of a run are taken together.
 
     Parameters
     ----------
@@ -47,18 +50,7 @@ def plot_roofline(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     colours = _colours(points)
     _roofs(ax, points, low)
     for (key, phase), mine in points.groupby(["key", "phase"], sort=False):
-        colour = colours[str(key)]
-        step = mine[mine["part"] == "step"].iloc[0]
-        for row in mine.itertuples():
-            if row.part != "step":
-                ax.plot(
-                    [step["intensity"], row.intensity], [step["rate"], row.rate], color=colour, alpha=0.35,
-                    linewidth=1.2, zorder=2,
-                )  # fmt: skip
-            ax.plot(
-                row.intensity, row.rate, _MARKERS[str(phase)], color=colour, markersize=7.5, zorder=3,
-                markerfacecolor=style.PAPER if row.part == "step" else colour, markeredgewidth=1.5,
-            )  # fmt: skip
+        _phase_points(ax, mine, _MARKERS[str(phase)], colours[str(key)])
     ax.xaxis.set_major_formatter(FuncFormatter(_plain))
     ax.yaxis.set_major_formatter(FuncFormatter(_plain))
     ax.set_xlabel("intensity (operations a byte)")
@@ -163,8 +155,10 @@ def _points(table: pd.DataFrame) -> pd.DataFrame:
         return frame.assign(rate=[], key=[])
     known = frame[(frame["flops"] > 0) & (frame["bytes"] > 0) & (frame["time_ns"] > 0)].copy()
     known["rate"] = known["flops"] / known["time_ns"] * 1e9 / 1e12
-    known["key"] = known["run"] if known["run"].nunique() > 1 else known["phase"]
-    return known
+    if known["run"].nunique() > 1:
+        main = known[known["part"].isin(tuple(_PART_WORDS))].groupby(["run", "phase"], sort=False)["time_ns"].idxmax()
+        return known[(known["part"] == "step") | known.index.isin(main)].assign(key=known["run"])
+    return known.assign(key=known["phase"])
 
 
 def _limits(points: pd.DataFrame) -> tuple[tuple[float, float], tuple[float, float]]:
@@ -179,6 +173,23 @@ def _limits(points: pd.DataFrame) -> tuple[tuple[float, float], tuple[float, flo
 def _colours(points: pd.DataFrame) -> dict[str, str]:
     keys = list(dict.fromkeys(points["key"]))
     return dict(zip(keys, style.series(len(keys)), strict=True))
+
+
+def _phase_points(ax: Axes, rows: pd.DataFrame, marker: str, colour: str) -> None:
+    """A hollow marker for the step, and a full one for each kind of kernels, joined to it."""
+    step = rows[rows["part"] == "step"].iloc[0]
+    for row in rows.itertuples():
+        whole_step = row.part == "step"
+        if not whole_step:
+            ax.plot(
+                [step["intensity"], row.intensity], [step["rate"], row.rate], color=colour, alpha=0.3, linewidth=1.1,
+                zorder=2,
+            )  # fmt: skip
+        size = _SIZE if whole_step else max(3.5, _SIZE * 1.1 * float(np.sqrt(row.time_ns / step["time_ns"])))
+        ax.plot(
+            row.intensity, row.rate, marker, color=colour, markersize=size, zorder=3,
+            markerfacecolor=style.PAPER if whole_step else colour, markeredgewidth=1.5,
+        )  # fmt: skip
 
 
 def _roofs(ax: Axes, points: pd.DataFrame, limits: tuple[float, float]) -> None:
@@ -221,13 +232,21 @@ def _labels(ax: Axes, points: pd.DataFrame, colours: dict[str, str]) -> None:
             continue
         memory = float(main["bytes_share"]) > float(main["flops_share"])
         share = float(main["bytes_share"] if memory else main["flops_share"])
-        low = mine.loc[mine["rate"].idxmin()]
+        near = mine[mine["part"].isin(("step", main["part"]))]
+        low = near.loc[near["rate"].idxmin()]
         part = _PART_WORDS.get(str(main["part"]), str(main["part"]))
         ax.annotate(
             f"{phase}\n{part} at {units.show_share(share)}\nof {'bandwidth' if memory else 'compute'}",
             (float(low["intensity"]), float(low["rate"])), xytext=(0, -8), textcoords="offset points",
             color=colours[str(main["key"])], fontsize=9, ha="center", va="top", linespacing=1.25,
         )  # fmt: skip
+        for row in mine[~mine["part"].isin(("step", main["part"]))].itertuples():
+            ax.annotate(
+                _PART_WORDS.get(str(row.part), str(row.part)), (row.intensity, row.rate),
+                xytext=(7, 0) if row.intensity > low["intensity"] else (-7, 0), textcoords="offset points",
+                color=style.MUTED, fontsize=8.5, va="center_baseline",
+                ha="left" if row.intensity > low["intensity"] else "right",
+            )  # fmt: skip
 
 
 def _legend(ax: Axes, points: pd.DataFrame, colours: dict[str, str], *, whole: bool) -> None:
