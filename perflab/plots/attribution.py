@@ -207,7 +207,7 @@ def _order(parts: pd.DataFrame, lead: str) -> list[str]:
     """Largest first in the leading phase; what is lumped or unknown comes last."""
     total = parts.groupby("part")["share"].max()
     leading = parts[parts["phase"] == lead].set_index("part")["step_ns"].reindex(total.index).fillna(0)
-    last = {part: part.endswith("smaller parts") or part == UNKNOWN for part in total.index}
+    last = {part: 2 if part == UNKNOWN else int(part.endswith("smaller parts")) for part in total.index}
     return sorted(total.index, key=lambda part: (last[part], -float(leading[part]), -float(total[part])))
 
 

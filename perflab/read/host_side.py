@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pandas as pd
 
@@ -57,7 +58,9 @@ def _shapes(event: Event) -> str:
 
 
 def _kernel(event: Event) -> str:
-    return "" if event.args is None or event.args.kernel is None else str(event.args.kernel)
+    text = b"" if event.args is None else bytes(event.args.kernel)
+    found = msgspec.json.decode(text) if text[:1] == b'"' else None
+    return found if isinstance(found, str) else ""
 
 
 def _argument(name: str) -> Extract:

@@ -33,9 +33,9 @@ class Args(msgspec.Struct, gc=False):
     bytes: Scalar = None
     graph_id: Scalar = msgspec.field(default=None, name="graph id")
     external_id: Scalar = msgspec.field(default=None, name="External id")
-    # Of a launch, where the runtime tells (HIP does).
-    kernel: Scalar = None
-    # Of collectives (`perflab.read.collective_args`); text, so that no surprise in them costs the event.
+    # Text, so that no surprise in them costs the event. Of a launch, where the runtime tells (HIP does):
+    kernel: msgspec.Raw = msgspec.Raw(b"")
+    # Of collectives (`perflab.read.collective_args`):
     collective: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Collective name")
     in_elements: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="In msg nelems")
     out_elements: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Out msg nelems")
