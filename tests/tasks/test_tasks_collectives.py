@@ -19,7 +19,10 @@ from perflab.analysis.communication import Communication
 from perflab.analysis.graph_padding import capture_sizes
 from perflab.tasks.breakdown import BreakdownReport, breakdown
 
-RUNS = {"llama3-8b-tp2": (65, 4096), "llama3-70b-bf16-tp2": (161, 8192), "llama3-70b-awq-tp2": (161, 8192)}
+RUNS = {
+    "llama3-8b-tp2": (65, 4096), "llama3-70b-bf16-tp2": (161, 8192), "llama3-70b-awq-tp2": (161, 8192),
+    "llama3-8b-tp2-custom": (65, 4096), "llama3-8b-tp2-nccl": (65, 4096), "qwen3-30b-a3b-ep2": (97, 2048),
+}  # fmt: skip
 """Run -> all-reduces of a step (two a layer and one behind the embedding), and hidden size."""
 
 WORDS = {"all_reduce": ("AllReduce", "cross_device_reduce"), "all_gather": ("AllGather",)}
@@ -80,7 +83,7 @@ def test_clocks_of_one_host_agree_to_a_microsecond(name: str) -> None:
 
 
 def test_sizes_and_bandwidth_are_plausible_for_nvlink(name: str) -> None:
-    """Large all-reduces reach 38 to 59 % of 450 GB/s and never more; what a decode step sends is bound by latency."""
+    """Large all-reduces reach 27 to 59 % of 450 GB/s and never more; what a decode step sends is bound by latency."""
     _, hidden = RUNS[name]
     sizes = communication(name).sizes
     assert sizes["bytes"].notna().all()
@@ -88,14 +91,45 @@ def test_sizes_and_bandwidth_are_plausible_for_nvlink(name: str) -> None:
     reduces = sizes[sizes["op"] == "all_reduce"].set_index("phase")
     assert reduces.loc["mixed", "bytes"] == 3585 * hidden * 2
     assert reduces.loc["mixed", "bytes_source"] == "shape"
-    assert 240e9 < reduces.loc["mixed", "bus_bandwidth"] < 270e9
+    assert 200e9 < reduces.loc["mixed", "bus_bandwidth"] < 270e9
     assert reduces.loc["prefill", "bytes"] == 512 * hidden * 2
-    assert 170e9 < reduces.loc["prefill", "bus_bandwidth"] < 220e9
+    assert 120e9 < reduces.loc["prefill", "bus_bandwidth"] < 220e9
     decode = sizes[sizes["phase"] == "decode"]
     assert set(decode["bound"]) == {"latency"}
     # One token, then 8 and 7, which a graph of 8 computes alike.
     assert sorted(decode.loc[decode["op"] == "all_reduce", "bytes"]) == [hidden * 2, 8 * hidden * 2]
-    assert decode.loc[decode["op"] == "all_reduce", "transfer_ns"].between(3500, 5000).all()
+    by_nccl = decode["by"] == "nccl"
+    each = decode.loc[decode["op"] == "all_reduce", "transfer_ns"]
+    assert each.between(*((6000, 7500) if by_nccl.all() else (3500, 5000))).all()
+
+
+def test_the_custom_kernel_is_faster_for_small_messages_and_not_used_for_large_ones() -> None:
+    """The same engine with and without `--disable-custom-all-reduce`."""
+
+    def transfers(name: str) -> dict[tuple[str, int], tuple[str, float]]:
+        sizes = communication(name).sizes
+        reduces = sizes[sizes["op"] == "all_reduce"].to_dict("records")
+        return {(row["phase"], int(row["bytes"])): (row["by"], float(row["transfer_ns"])) for row in reduces}
+
+    custom, nccl = transfers("llama3-8b-tp2-custom"), transfers("llama3-8b-tp2-nccl")
+    assert custom.keys() == nccl.keys()
+    assert {by for by, _ in nccl.values()} == {"nccl"}
+    for key, (by, took) in custom.items():
+        ratio = took / nccl[key][1]
+        if key[1] > 8 << 20:
+            assert by == "nccl" and ratio == pytest.approx(1, abs=0.03), "vLLM's kernel takes up to 8 MiB"
+        else:
+            assert by == "custom" and 0.5 < ratio < 0.7
+
+
+def test_what_the_profiler_made_of_the_waiting_is_not_charged_to_the_engine() -> None:
+    """Profiled, rank 0 waits 2.6 ms a step for rank 1's host; unprofiled, a whole step of a larger batch takes 5.0."""
+    (found,) = [one for one in report("llama3-8b-tp2-nccl").findings if one.id == "exposed_communication"]
+    assert found.severity == "info" and "bound by latency" in found.title
+    text = " ".join(found.evidence)
+    assert "the profiler can have made all of the waiting" in text and "first collective of a step" in text
+    assert found.change.startswith("Serve without `--disable-custom-all-reduce`")
+    assert found.impact is not None and 0.15 < found.impact["value"] < 0.25, "TPOT differs by 0.26 ms between the runs"
 
 
 def test_an_inferred_size_is_the_recorded_one(name: str) -> None:
@@ -133,7 +167,7 @@ def test_the_step_that_waited_for_a_host() -> None:
     assert idle[0] - idle[1] == pytest.approx(first["wait_ns"], rel=0.05)
 
 
-@pytest.mark.parametrize("share", [0.01, 0.05])
+@pytest.mark.parametrize(("name", "share"), [("llama3-8b-tp2", 0.05), ("qwen3-30b-a3b-ep2", 0.01)])
 def test_lost_kernels_are_never_matched_with_the_wrong_ones(name: str, share: float) -> None:
     """Of one rank's kernels some are lost at random: what is matched still is what was matched in the whole."""
     ranks = report(name).ranks
@@ -158,7 +192,7 @@ def partners(table: pd.DataFrame) -> dict[int, int]:
     return dict(zip(wide[0], wide[1], strict=True))
 
 
-@pytest.mark.parametrize("ahead", [3_500_000, -40_000_000_000])
+@pytest.mark.parametrize(("name", "ahead"), [("llama3-8b-tp2", 3_500_000), ("llama3-70b-awq-tp2", -40_000_000_000)])
 def test_a_host_whose_clock_is_far_off(name: str, ahead: int) -> None:
     ranks = report(name).ranks
     work = pd.concat(
