@@ -29,6 +29,7 @@ from perflab.analysis.trust import calls_device
 from perflab.analysis.unprofiled import slowdown_check
 from perflab.errors import InputError
 from perflab.knowledge.categories import Rules
+from perflab.knowledge.gpus import gpu_spec
 from perflab.messages import say
 from perflab.read.trace import Trace
 from perflab.tasks.attribution import Attributor, is_small
@@ -301,8 +302,10 @@ def _attributed(
 def _with_roofline(rank: RankBreakdown, config: dict[str, Any] | None, source: PassSource, users: Own) -> RankBreakdown:
     if rank.kind == "cpu" or not rank.window_ns:
         return rank
+    named = [gpu.name for gpu in source.home.manifest.hardware.gpus] if source.home else []
+    device = next((name for name in (rank.device, *named) if gpu_spec(name)), rank.device)
     found = rank_roofline(
-        rank.rank, rank.device, rank.steps, rank.record,
+        rank.rank, device, rank.steps, rank.record,
         config=config, settings=source.engine.settings, lengths=_lengths(source), thresholds=users.thresholds,
     )  # fmt: skip
     return replace(rank, roofline=found)
