@@ -28,7 +28,7 @@ RUNS = {
 WORDS = {"all_reduce": ("AllReduce", "cross_device_reduce"), "all_gather": ("AllGather",)}
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=16)
 def report(name: str) -> BreakdownReport:
     return breakdown(name)
 
