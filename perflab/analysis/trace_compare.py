@@ -13,11 +13,11 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from perflab.analysis.idle import CAUSES
-from perflab.analysis.intervals import Ints, as_ints
+from perflab.analysis.intervals import Ints
 from perflab.analysis.kernel_steps import kernel_key, kernel_steps, worker_thread
+from perflab.analysis.step_statistics import median_interval, whole
 from perflab.knowledge.kernel_families import kernel_family
 from perflab.schema import CATEGORIES, PHASES
 
@@ -43,6 +43,8 @@ class RankTrace:
         `gpu` or `cpu`, as the breakdown has it.
     table, kernels, steps, gaps, ranges
         Tables `breakdown`, `kernels` with categories, `steps`, from `idle_gaps`, and `ranges`.
+    waits
+        Time in collectives spent waiting for other ranks: `step`, `wait_ns`; None for a single rank.
     """
 
     rank: int
@@ -52,6 +54,7 @@ class RankTrace:
     steps: pd.DataFrame
     gaps: pd.DataFrame
     ranges: pd.DataFrame
+    waits: pd.DataFrame | None = None
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,9 @@ class StepTime:
         steps. It tells how steps of this one pass vary, and nothing about another pass.
     rank_low_ns, rank_high_ns
         The shortest and longest mean of a rank.
+    late_ns, wait_ns
+        Of a step, idle because the host launched late, and waiting of ranks for one another: what a profiler, which
+        slows the host, makes longer.
     tokens
         Computed in a step, prefill and decode; None where the annotation does not tell.
     kv_tokens
@@ -84,6 +90,13 @@ class StepTime:
     rank_high_ns: int
     tokens: float | None
     kv_tokens: float | None
+    late_ns: int = 0
+    wait_ns: int = 0
+
+    @property
+    def gpu_ns(self) -> int:
+        """The step without late launches and waiting."""
+        return self.ns - self.late_ns - self.wait_ns
 
 
 @dataclass(frozen=True)
@@ -119,6 +132,12 @@ class View:
     def change(self) -> float:
         """The same as a share of the baseline's step."""
         return self.change_ns / self.baseline.ns if self.baseline.ns else float("nan")
+
+    @property
+    def gpu_change(self) -> float:
+        """The change without late launches and waiting, as a share of the baseline's step without them."""
+        before = self.baseline.gpu_ns
+        return (self.candidate.gpu_ns - before) / before if before else float("nan")
 
 
 @dataclass(frozen=True)
@@ -168,31 +187,6 @@ def compare_phases(baseline: Sequence[RankTrace], candidate: Sequence[RankTrace]
     return [_phase(phase, *sides) for phase in there]
 
 
-def median_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float] | None:
-    """Distribution-free interval of a median: order statistics k and n+1-k with the largest k that keeps the level.
-
-    The number of values below the median is binomial(n, 1/2). None where even smallest and largest do not keep the
-    level (n below 6 for 95 %).
-    """
-    ordered = sorted(values)
-    k = int(stats.binom.ppf((1 - level) / 2, len(ordered), 0.5)) if ordered else 0
-    # ppf gives the first count that reaches the tail; k is the largest whose tail stays within it.
-    while k > 0 and stats.binom.cdf(k - 1, len(ordered), 0.5) > (1 - level) / 2:
-        k -= 1
-    return (float(ordered[k - 1]), float(ordered[-k])) if k > 0 else None
-
-
-def whole(parts: Sequence[float]) -> Ints:
-    """Numbers rounded to whole ones that add up to their rounded sum (the largest remainders are rounded up)."""
-    exact = np.asarray(parts, dtype=np.float64)
-    floors = np.floor(exact)
-    missing = round(float(exact.sum())) - int(floors.sum())
-    up = np.argsort(-(exact - floors), kind="stable")[: max(missing, 0)]
-    found = floors.astype(np.int64)
-    found[up] += 1
-    return as_ints(found)
-
-
 @dataclass(frozen=True)
 class _Side:
     """All ranks of a side in long tables, each with `rank` and `step`."""
@@ -201,6 +195,7 @@ class _Side:
     times: pd.DataFrame
     gaps: pd.DataFrame
     kernels: pd.DataFrame
+    waits: pd.DataFrame
     ranks: int
 
     @classmethod
@@ -216,8 +211,14 @@ class _Side:
             pd.concat(kernels, ignore_index=True)
             if kernels
             else kernel_steps(ranks[0].kernels, ranks[0].steps.iloc[:0]),
+            pd.concat([_waits(one) for one in ranks], ignore_index=True),
             max(steps["rank"].nunique(), 1),
         )
+
+
+def _waits(rank: RankTrace) -> pd.DataFrame:
+    found = rank.waits if rank.waits is not None else pd.DataFrame({"step": [], "wait_ns": []}, dtype="int64")
+    return found[["step", "wait_ns"]].assign(rank=rank.rank, kind="wait")
 
 
 def _worker(rank: RankTrace) -> int | None:
@@ -263,11 +264,14 @@ def _view(baseline: _Side, candidate: _Side, steps: Sequence[pd.DataFrame]) -> V
     by_rank = [_weighted(side.times, mine, "category") for side, mine in zip(sides, steps, strict=True)]
     means = [_over_ranks(table).reindex(list(ROWS), fill_value=0.0) for table in by_rank]
     exact = [whole(mean.to_numpy()) for mean in means]
-    times = [_step_time(mine, rows, int(ns.sum())) for mine, rows, ns in zip(steps, by_rank, exact, strict=True)]
-    categories = _categories(exact, by_rank, times)
     causes = [
         _over_ranks(_weighted(side.gaps, mine, "cause", "dur_ns")) for side, mine in zip(sides, steps, strict=True)
     ]
+    times = [
+        _step_time(mine, rows, int(ns.sum()), cause, _over_ranks(_weighted(side.waits, mine, "kind", "wait_ns")))
+        for side, mine, rows, ns, cause in zip(sides, steps, by_rank, exact, causes, strict=True)
+    ]
+    categories = _categories(exact, by_rank, times)
     return View(times[0], times[1], categories, _causes(causes), _kernels(sides, steps, times[0].ns))
 
 
@@ -288,7 +292,7 @@ def _over_ranks(by_rank: pd.DataFrame) -> pd.Series:
     return by_rank.mean(axis=0) if len(by_rank) else pd.Series(dtype="float64")
 
 
-def _step_time(steps: pd.DataFrame, by_rank: pd.DataFrame, ns: int) -> StepTime:
+def _step_time(steps: pd.DataFrame, by_rank: pd.DataFrame, ns: int, causes: pd.Series, waits: pd.Series) -> StepTime:
     # Ranks step together: one value a step, the mean over them.
     durations = steps.groupby("step")["dur_ns"].mean().tolist()
     interval = median_interval(durations)
@@ -306,6 +310,9 @@ def _step_time(steps: pd.DataFrame, by_rank: pd.DataFrame, ns: int) -> StepTime:
         rank_high_ns=round(float(ranks.max())),
         tokens=float(tokens.sum()) if known else None,
         kv_tokens=None if steps["kv_tokens"].isna().any() else float((steps["kv_tokens"] * weight).sum()),
+        late_ns=round(float(causes.get("host_bound", 0.0))),
+        # A collective beside compute waits at no one's cost; only what is exposed can be waiting.
+        wait_ns=round(min(float(waits.get("wait", 0.0)), float(_over_ranks(by_rank).get("communication", 0.0)))),
     )
 
 

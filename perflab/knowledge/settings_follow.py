@@ -22,6 +22,11 @@ def is_unimportant(setting: str) -> bool:
     return any(fnmatchcase(setting, pattern) for pattern in _table()["unimportant"]["names"])
 
 
+def moves_the_host(setting: str) -> bool:
+    """Whether a setting decides how long the host takes to launch a step."""
+    return any(fnmatchcase(setting, pattern) for pattern in _table()["host"]["names"])
+
+
 @lru_cache(maxsize=1)
 def _table() -> dict[str, Any]:
     return tomllib.loads(files(__package__).joinpath("settings_follow.toml").read_text(encoding="utf-8"))

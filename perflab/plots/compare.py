@@ -75,7 +75,9 @@ def plot_step_changes(
     style.head_figure(figure, step_change_title(phases[0]), _changes_subtitle(phases))
     for ax, one in zip(panels[:, 0], phases, strict=True):
         plot_step_change(one, baseline=baseline, candidate=candidate, ax=ax)
-        ax.set_title(f"{one.phase}: {_steps(one)}", fontsize=9.5, fontweight="bold", loc="left")
+        gpu = f", without late launches and waiting {_minus(f'{one.shown.gpu_change:+.1%}')}"
+        tells = abs(one.shown.gpu_change - one.shown.change) > 0.02
+        ax.set_title(f"{one.phase}: {_steps(one)}{gpu if tells else ''}", fontsize=9.5, fontweight="bold", loc="left")
     return figure
 
 
@@ -224,7 +226,10 @@ def _measured(one: PhaseComparison) -> str:
     kind = {"same": "batches alike", "partly": "of like batches only", "none": "batches differ: not a verdict"}[
         one.alike
     ]
-    return f"Mean of {_steps(one)}, {kind}; every instant counted once; one profiling pass a side"
+    text = f"Mean of {_steps(one)}, {kind}; every instant counted once; one profiling pass a side"
+    if abs(one.shown.gpu_change - one.shown.change) > 0.02:
+        text += f"; without late launches and waiting {_minus(f'{one.shown.gpu_change:+.1%}')}"
+    return text
 
 
 def _changes_subtitle(phases: Sequence[PhaseComparison]) -> str:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from perflab.analysis.check import Check
 from perflab.analysis.compare_checks import comparison_checks
 from perflab.analysis.compare_findings import comparison_findings
@@ -268,10 +270,21 @@ def _ranks(side: CompareSide) -> list[RankTrace]:
     if side.passed is None:
         return []
     return [
-        RankTrace(one.rank, one.kind, one.table, one.kernels, one.steps, one.gaps, one.ranges)
+        RankTrace(
+            one.rank, one.kind, one.table, one.kernels, one.steps, one.gaps, one.ranges, _waits(side.passed, one.rank)
+        )
         for one in side.passed.ranks
         if one.window_ns
     ]
+
+
+def _waits(passed: PassBreakdown, rank: int) -> pd.DataFrame | None:
+    """Waiting in the collectives of a rank that were found on others too, by its own steps."""
+    if passed.communication is None:
+        return None
+    mine = passed.communication.matched
+    mine = mine[(mine["rank"] == rank) & mine["wait_ns"].notna()]
+    return pd.DataFrame({"step": mine["own_step"].astype("int64"), "wait_ns": mine["wait_ns"].astype("int64")})
 
 
 def _has_stacks(side: CompareSide) -> bool:
@@ -322,6 +335,8 @@ def _phase(one: PhaseComparison) -> dict[str, Any]:
         "phase": one.phase,
         "batches": one.alike,
         "change_ns_per_step": view.change_ns,
+        "change": view.change,
+        "gpu_change": view.gpu_change,
         "baseline": _time(view.baseline),
         "candidate": _time(view.candidate),
         "all_steps": {"baseline_ns_per_step": one.every.baseline.ns, "candidate_ns_per_step": one.every.candidate.ns},
@@ -333,6 +348,8 @@ def _time(time: Any) -> dict[str, Any]:
     return {
         "steps": time.steps,
         "ns_per_step": time.ns,
+        "late_launches_ns": time.late_ns,
+        "waiting_ns": time.wait_ns,
         "median_ns": time.median_ns,
         "low_ns": time.low_ns,
         "high_ns": time.high_ns,

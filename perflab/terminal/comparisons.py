@@ -88,6 +88,8 @@ def _times(phases: Sequence[PhaseComparison], on_cpu: bool) -> str:
         head += [one.phase, "then", "change"]
     rows = [["step", *(cell for one in phases for cell in _cells(one.shown.baseline.ns, one.shown.candidate.ns))]]
     rows[0] = _with_percent(rows[0], phases)
+    if any(time.late_ns or time.wait_ns for one in phases for time in (one.shown.baseline, one.shown.candidate)):
+        rows.append(_gpu_row(phases))
     for name in there:
         cells: list[str] = []
         for one in phases:
@@ -107,6 +109,15 @@ def _times(phases: Sequence[PhaseComparison], on_cpu: bool) -> str:
     return "Where the time of a step changed (mean over steps and ranks, every instant counted once)\n" + table(
         head, rows
     )
+
+
+def _gpu_row(phases: Sequence[PhaseComparison]) -> list[str]:
+    """The step without what the profiler makes longer."""
+    row = ["step without late launches, waiting"]
+    for one in phases:
+        cells = _cells(one.shown.baseline.gpu_ns, one.shown.candidate.gpu_ns)
+        row += [*cells[:2], f"{cells[2]} ({one.shown.gpu_change:+.1%})"]
+    return row
 
 
 def _with_percent(row: list[str], phases: Sequence[PhaseComparison]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from hypothesis import strategies as st
 from perflab.analysis.breakdown import breakdown, summary
 from perflab.analysis.idle import idle_gaps
 from perflab.analysis.kernel_steps import kernel_key, kernel_steps
-from perflab.analysis.trace_compare import BATCH, RankTrace, compare_phases, median_interval, whole
+from perflab.analysis.step_statistics import median_interval, whole
+from perflab.analysis.trace_compare import BATCH, RankTrace, compare_phases
 from perflab.schema import CATEGORIES, empty
 
 
@@ -224,3 +226,25 @@ def test_whole_parts_add_up(parts: list[float]) -> None:
     found = whole(parts)
     assert int(found.sum()) == round(float(np.sum(parts)))
     assert np.abs(found - np.asarray(parts)).max() <= 1
+
+
+def test_late_launches_and_waiting_stand_apart() -> None:
+    # Baseline: 60 ns of work, then idle. Candidate: the second kernel was launched at 80 only, and 10 ns are waiting.
+    before = simple(("a", "gemm", 0, 30), ("b", "communication", 30, 30))
+    work = kernels(
+        {"name": "a", "category": "gemm", "start": 0, "dur": 30, "correlation_id": 1},
+        {"name": "b", "category": "communication", "start": 85, "dur": 40, "correlation_id": 2},
+    )
+    of = batches(steps(("decode", 0, 140)), DECODE)
+    calls = launches({"id": 1, "start": -5, "dur": 1}, {"id": 2, "start": 70, "dur": 10})
+    waits = pd.DataFrame({"step": [0], "wait_ns": [10]})
+    after = RankTrace(
+        0, "gpu", breakdown(work, of), work, of, idle_gaps(work, of, calls), empty("ranges"), waits
+    )  # fmt: skip
+    (one,) = compare_phases(before, [after])
+    time = one.shown.candidate
+    assert (time.ns, time.late_ns, time.wait_ns, time.gpu_ns) == (140, 55, 10, 75)
+    assert one.shown.gpu_change == pytest.approx(75 / 100 - 1)
+    too_much = pd.DataFrame({"step": [0], "wait_ns": [900]})
+    (other,) = compare_phases(before, [replace(after, waits=too_much)])
+    assert other.shown.candidate.wait_ns == 40  # no more than the communication there is

@@ -240,3 +240,29 @@ def test_a_trace_without_activity_is_named(tmp_path: Path) -> None:
     report = compare("llama3-8b-bf16", empty)
     assert report.phases == [] and any("empty.json" in text for text in report.missing)
     assert report.to_json()["categories"] == []
+
+
+def test_two_passes_of_one_engine_on_two_gpus_differ_by_the_host_alone() -> None:
+    report = pair("llama3-8b-tp2", "llama3-8b-tp2-custom")
+    assert report.differences.own == ()
+    for one in report.phases:
+        assert one.shown.change > 0.06 and abs(one.shown.gpu_change) < 0.02
+    assert {finding.id for finding in report.findings} == {"step_time_host"}
+    assert {finding.severity for finding in report.findings} == {"info"}
+    # Counted here, of rank 1 in decode: idle that a late call ended, and waiting that the collectives tell.
+    passed = report.candidate.passed
+    assert passed is not None and passed.communication is not None
+    late = [rank.idle["phases"]["decode"]["causes"]["host_bound"] / 8 for rank in passed.ranks]
+    totals = passed.communication.totals()
+    waits = totals.loc[totals["phase"] == "decode", "wait_ns"] / 8
+    time = phase(report).shown.candidate
+    assert time.late_ns == pytest.approx(np.mean(late), abs=1)
+    assert time.wait_ns == pytest.approx(waits.mean(), abs=1)
+
+
+def test_what_the_gpu_does_decides_where_launches_are_late() -> None:
+    report = pair("llama3-8b-bf16", "llama3-8b-awq")
+    decode = report.findings[0]
+    assert abs(phase(report).shown.change) < 0.03 and phase(report).shown.gpu_change < -0.1
+    assert decode.id == "step_time_changed" and decode.title.startswith("What the GPU does in a decode step")
+    assert decode.impact is not None and decode.impact["value"] < -0.7

@@ -1,0 +1,35 @@
+"""Numbers over the steps of one pass: an interval of their median, and whole parts that add up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy import stats
+
+from perflab.analysis.intervals import Ints, as_ints
+
+
+def median_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float] | None:
+    """Distribution-free interval of a median: order statistics k and n+1-k with the largest k that keeps the level.
+
+    The number of values below the median is binomial(n, 1/2). None where even smallest and largest do not keep the
+    level (n below 6 for 95 %).
+    """
+    ordered = sorted(values)
+    k = int(stats.binom.ppf((1 - level) / 2, len(ordered), 0.5)) if ordered else 0
+    # ppf gives the first count that reaches the tail; k is the largest whose tail stays within it.
+    while k > 0 and stats.binom.cdf(k - 1, len(ordered), 0.5) > (1 - level) / 2:
+        k -= 1
+    return (float(ordered[k - 1]), float(ordered[-k])) if k > 0 else None
+
+
+def whole(parts: Sequence[float]) -> Ints:
+    """Numbers rounded to whole ones that add up to their rounded sum (the largest remainders are rounded up)."""
+    exact = np.asarray(parts, dtype=np.float64)
+    floors = np.floor(exact)
+    missing = round(float(exact.sum())) - int(floors.sum())
+    up = np.argsort(-(exact - floors), kind="stable")[: max(missing, 0)]
+    found = floors.astype(np.int64)
+    found[up] += 1
+    return as_ints(found)
