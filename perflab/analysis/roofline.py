@@ -6,7 +6,7 @@ high (experts that a skewed router spares, prompts that a cache had), never that
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -371,6 +371,6 @@ def _ns(record: Mapping[str, Any], category: str) -> int:
     return int(record["categories"].get(category, {}).get("exclusive_ns", 0))
 
 
-def bounds_of(rooflines: Sequence[RankRoofline], phase: str) -> list[Verdict]:
-    """The verdicts of a phase over ranks, those that have one."""
-    return [one.phases[phase].verdict for one in rooflines if phase in one.phases]
+def withheld_roofline(found: RankRoofline, reason: str) -> RankRoofline:
+    """The same without its phases: a check they rest on failed, which `reason` tells."""
+    return replace(found, phases={}, parts=found.parts.iloc[:0], missing=(*found.missing, reason))

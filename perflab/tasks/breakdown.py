@@ -9,11 +9,13 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from perflab.analysis import check as of
 from perflab.analysis.attribution import Attribution
 from perflab.analysis.attribution.summary import to_json as attribution_json
 from perflab.analysis.attribution.trust import with_attribution
 from perflab.analysis.breakdown import breakdown as gpu_breakdown
 from perflab.analysis.breakdown import cpu_breakdown, self_times, summary
+from perflab.analysis.check import undermined
 from perflab.analysis.checks import Check, TraceFacts, trace_checks
 from perflab.analysis.communication import Communication, communication_checks
 from perflab.analysis.finding import Finding
@@ -22,7 +24,7 @@ from perflab.analysis.idle import idle_gaps, idle_summary
 from perflab.analysis.kernels import categorize, name_totals, operators
 from perflab.analysis.kv_from_load import OneLength
 from perflab.analysis.own import RulesUse, own_checks, rules_use
-from perflab.analysis.roofline import RankRoofline, rank_roofline
+from perflab.analysis.roofline import RankRoofline, rank_roofline, withheld_roofline
 from perflab.analysis.rules import PassFacts, RankFacts
 from perflab.analysis.steps import steps_from_ranges
 from perflab.analysis.trust import calls_device
@@ -253,7 +255,14 @@ def pass_breakdown(source: PassSource, users: Own, attribution: bool | None = No
         communication=talk,
         unprofiled=unprofiled,
     )
-    return PassBreakdown(source, ranks, checks, pass_findings(facts), use, talk)
+    findings = pass_findings(facts)
+    failed = undermined(checks, of.BREAKDOWN, of.PHASES)
+    if failed is not None:
+        reason = say("roofline.missing.trust", why=failed.detail)
+        ranks = [
+            replace(one, roofline=withheld_roofline(one.roofline, reason)) if one.roofline else one for one in ranks
+        ]
+    return PassBreakdown(source, ranks, checks, findings, use, talk)
 
 
 def _rank_breakdown(source: PassSource, trace: Trace, rules: Rules) -> RankBreakdown:

@@ -64,3 +64,16 @@ def test_importing_a_config_gives_the_run_its_roofline(recorded: Path, tmp_path:
     assert run.manifest.model_config == "config.json"
     found = breakdown(tmp_path / "run").ranks[0].roofline
     assert found is not None and found.phases["mixed"].verdict.bound == "compute"
+
+
+def test_a_verdict_that_rests_on_a_failed_check_is_withheld(recorded: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "rules.toml"
+    mine.write_text("[[rule]]\ncategory = 'other'\npattern = 'nvjet'\n")
+    report = breakdown(recorded, rules=mine)
+    assert any(check.check == "unknown_kernels" and check.status == "fail" for check in report.trust)
+    found = report.ranks[0].roofline
+    assert found is not None
+    assert found.phases == {} and found.parts.empty
+    assert any("withheld" in text for text in found.missing)
+    bounds = [finding for finding in report.findings if finding.id == "bandwidth_bound_decode"]
+    assert all(finding.withheld for finding in bounds)
