@@ -86,8 +86,8 @@ def plot_waiting(collectives: pd.DataFrame, *, of: str = "") -> Figure:
         return figure
     style.head_figure(
         figure, waiting_title(parts),
-        style.about(of, "time of a mean step in collectives, by rank. Transfer is the duration on the rank that came "
-                        "last, waiting what a rank's own kernels took longer; each phase has a scale of its own"),
+        style.about(of, "time of a mean profiled step in collectives, by rank. Transfer is the duration on the rank "
+                        "that came last, waiting what a rank's own kernels took longer; each phase has its own scale"),
     )  # fmt: skip
     named: set[str] = set()
     for ax, phase in zip(panels[:, 0], phases, strict=True):
@@ -163,6 +163,8 @@ def plot_arrivals(
     panels[-1, 0].set_xlabel(f"collectives of the {which}, in order".replace("the one", "one"))
     about = "how long a rank's kernel took beyond that of the rank that came last; a dot a collective"
     about += "; lines part the steps" if len(bounds) else ""
+    if straggler is not None and len(bounds) and (straggler.first_share or 0) > 0.5:
+        about += f". {units.show_share(straggler.first_share or 0)} of all waiting is at the first collective of a step"
     style.head_figure(figure, arrivals_title(matched, phase, straggler), style.about(of, about))
     return figure
 
