@@ -181,6 +181,21 @@ def test_a_replay_that_does_not_fit_inherits_nothing(names: list[str]) -> None:
     assert rows["operator"].isna().all()
 
 
+def test_without_kernel_names_products_must_come_from_products() -> None:
+    """As on CUDA. Two branches that ran in another order than they were captured are not matched by count alone."""
+    operators = ("aten::mm", "vllm::unified_attention_with_output", "aten::mm", "aten::add")
+    known = [Capture("", operators, ("",) * 4, ((),) * 4, (None,) * 4)]
+
+    def rows(*categories: str) -> pd.DataFrame:
+        some = [{**row, "category": c} for row, c in zip(replay(100, ["k"] * 4, 7), categories, strict=True)]
+        return attribute(kernels(*some), steps(("decode", 90, 90)), captured=known).rows
+
+    assert rows("gemm", "attention", "gemm", "norm_act")["operator"].tolist() == list(operators)
+    assert rows("attention", "gemm", "gemm", "norm_act")["operator"].isna().all()
+    split = rows("gemm", "attention", "memory", "norm_act")
+    assert split["operator"].tolist() == list(operators), "a clear says nothing against a product"
+
+
 def test_pieces_of_a_step_are_matched_in_order_and_ambiguous_ones_left() -> None:
     def capture(label: str, operator: str) -> Capture:
         return Capture(label, (operator,) * 2, ("",) * 2, ((),) * 2, (None,) * 2)

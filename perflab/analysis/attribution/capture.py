@@ -2,11 +2,13 @@
 
 A capture lists its launches in the order in which they become nodes of the graph, so the n-th kernel of a replay is the
 n-th launch of its capture. That holds only if both have as many; where the capture names its kernels (HIP does, and
-Triton's operators are called like them), the names must agree too.
+Triton's operators are called like them), the names must agree too, and elsewhere what the operator does with what the
+kernel does: a product must come from a product. So a graph whose branches ran in another order is not matched.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,12 +18,15 @@ import pandas as pd
 
 from perflab.analysis.attribution.align import plain_name
 from perflab.analysis.attribution.host import HostSide, contexts, enclosing
-from perflab.analysis.intervals import as_ints
+from perflab.analysis.intervals import Ints, as_ints
+from perflab.knowledge.categories import load_rules
 from perflab.knowledge.thresholds import Thresholds, own_thresholds
 
 _LAUNCH = re.compile(r"Launch(?!HostFunc)(?<!GraphLaunch)|Memcpy|Memset", re.IGNORECASE)
 _BEGIN, _END = "BeginCapture", "EndCapture"
 _TRITON = re.compile(r"^triton_")
+_TELLING = frozenset(("gemm", "attention", "moe", "kv_cache", "communication"))
+"""Categories that names of operators and of kernels tell alike; a norm or a copy can be part of anything."""
 
 
 @dataclass(frozen=True)
@@ -96,16 +101,17 @@ def replayed_from(
     Parameters
     ----------
     kernels
-        Device work in order of start; needs `correlation_id`, `graph_id`, `name`, `step`. Replays of one step are
-        matched with captures of one label together: a step in pieces replays them in the order of their capture.
+        Device work in order of start; needs `correlation_id`, `graph_id`, `name`, `category`, `step`. Replays of one
+        step are matched with captures of one label together: a step in pieces replays them in the order of their
+        capture.
     known
         From `captures`, of the same model on the same rank.
 
     Returns
     -------
     DataFrame
-        Rows as in `kernels`: `matched`, `operator`, `shapes`, `stack`, and `agree`, the share of the known names that
-        agree (NaN where none is known: then only the number of kernels speaks for the match).
+        Rows as in `kernels`: `matched`, `operator`, `shapes`, `stack`, and `agree`, the share of the known names and
+        kinds of work that agree (NaN where none is known: then only the number of kernels speaks for the match).
     """
     least = (thresholds or own_thresholds()).limit("capture_match", "least")
     operator = np.full(len(kernels), None, dtype=object)
@@ -113,7 +119,7 @@ def replayed_from(
     stack = np.full(len(kernels), None, dtype=object)
     agree = np.full(len(kernels), np.nan)
     matched = np.zeros(len(kernels), dtype=bool)
-    names = kernels["name"].astype(str).to_numpy()
+    names = list(zip(kernels["name"].astype(str), kernels["category"].astype(str), strict=True))
     inside = kernels.assign(row=np.arange(len(kernels)))[kernels["graph_id"].to_numpy(np.int64) >= 0]
     for _, of_step in inside.groupby("step", sort=False):
         replays = [some["row"].to_numpy(np.int64) for _, some in of_step.groupby("correlation_id", sort=False)]
@@ -125,7 +131,7 @@ def replayed_from(
             shapes[rows] = capture.shapes
             for row, frames in zip(rows, capture.stack, strict=True):
                 stack[row] = frames
-            share = _agreement(names[rows], capture)
+            share = _agreement([names[row] for row in rows], capture)
             agree[rows] = np.nan if share is None else share
     frames_of = pd.Series([() if frames is None else frames for frames in stack], dtype=object)
     found = {"matched": matched, "operator": operator, "shapes": shapes, "stack": frames_of, "agree": agree}
@@ -133,7 +139,7 @@ def replayed_from(
 
 
 def _matching(
-    replays: list[np.ndarray], names: np.ndarray, known: Sequence[Capture], least: float
+    replays: list[Ints], names: list[tuple[str, str]], known: Sequence[Capture], least: float
 ) -> list[Capture | None]:
     """The captures of one label if they fit all replays of the step in order; else for each replay the only one."""
     groups: dict[str, list[Capture]] = {}
@@ -141,27 +147,36 @@ def _matching(
         groups.setdefault(capture.label, []).append(capture)
     for group in groups.values():
         if len(group) == len(replays) and all(
-            _fits(names[rows], capture, least) for rows, capture in zip(replays, group, strict=True)
+            _fits([names[row] for row in rows], capture, least) for rows, capture in zip(replays, group, strict=True)
         ):
             return list(group)
     alone: list[Capture | None] = []
     for rows in replays:
-        fitting = [capture for capture in known if _fits(names[rows], capture, least)]
+        fitting = [capture for capture in known if _fits([names[row] for row in rows], capture, least)]
         # Graphs of several batch sizes are captured from the same operators; different ones leave it open which.
         same = len({(capture.operator, capture.stack) for capture in fitting}) == 1
         alone.append(fitting[0] if same else None)
     return alone
 
 
-def _fits(names: np.ndarray, capture: Capture, least: float) -> bool:
+def _fits(names: list[tuple[str, str]], capture: Capture, least: float) -> bool:
     if len(names) != len(capture):
         return False
     share = _agreement(names, capture)
     return share is None or share >= least
 
 
-def _agreement(names: np.ndarray, capture: Capture) -> float | None:
-    known = [(str(ran), told) for ran, told in zip(names, capture.names, strict=True) if told is not None]
-    if not known:
-        return None
-    return sum(ran == told or plain_name(ran) == plain_name(told) for ran, told in known) / len(known)
+def _agreement(names: list[tuple[str, str]], capture: Capture) -> float | None:
+    """Share of the places at which something can be compared where it is the same; None where nothing can."""
+    same: list[bool] = []
+    for (ran, category), told, operator in zip(names, capture.names, capture.operator, strict=True):
+        if told is not None:
+            same.append(ran == told or plain_name(ran) == plain_name(told))
+        elif category in _TELLING and (kind := _work_of(operator)) in _TELLING:
+            same.append(kind == category)
+    return sum(same) / len(same) if same else None
+
+
+@functools.lru_cache(maxsize=4096)
+def _work_of(operator: str | None) -> str:
+    return "other" if operator is None else load_rules().category(operator, "cpu_op")
