@@ -14,6 +14,7 @@ import pandas as pd
 
 from perflab import units
 from perflab.analysis.bound import KernelRoof, Verdict, verdict
+from perflab.analysis.finding import number
 from perflab.analysis.graph_padding import CaptureSizes, capture_sizes
 from perflab.analysis.kv_from_load import OneLength, kv_from_load
 from perflab.analysis.model_shape import Missing, ModelShape, model_shape
@@ -237,7 +238,9 @@ def rank_roofline(
     told = kv_from_load(steps, lengths, thresholds)
     steps = steps if told is None else told.steps
     parts = step_work(steps, work, peaks)
-    notes = () if told is None or lengths is None else (_load_note(lengths, told.spread),)
+    notes = _not_counted(config or {}, settings)
+    if told is not None and lengths is not None:
+        notes = (_load_note(lengths, told.spread), *notes)
     sizes = capture_sizes(settings)
     phases = {
         phase: _phase(phase, record["phases"][phase], parts, steps, work, peaks, sizes, notes, thresholds)
@@ -361,6 +364,19 @@ def _withheld(parts: pd.DataFrame, work: Workload) -> tuple[str, ...]:
             say("roofline.withheld.kv_dtype" if work.kv_bytes_per_token is None else "roofline.withheld.kv_tokens")
         )
     return tuple(found)
+
+
+def _not_counted(config: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """What the engine does beside the work that is counted."""
+    towers = [name for name in ("vision_config", "audio_config") if config.get(name)]
+    drafts = str(settings.get("speculative_config") or "None") not in ("None", "null", "{}")
+    offload = number(settings.get("cpu_offload_gb")) or 0.0
+    found = [
+        (drafts, "roofline.not_counted.drafts"),
+        (bool(towers), "roofline.not_counted.towers"),
+        (offload > 0, "roofline.not_counted.offload"),
+    ]
+    return tuple(say(name) for there, name in found if there)
 
 
 def _load_note(lengths: OneLength, spread: float) -> str:

@@ -18,6 +18,7 @@ from perflab.analysis.graph_padding import CaptureSizes, capture_sizes
 from perflab.analysis.kv_from_load import OneLength, kv_from_load
 from perflab.analysis.model_shape import ModelShape, model_shape
 from perflab.analysis.roofline import RankRoofline, rank_roofline
+from perflab.analysis.roofline_table import step_rooflines
 from perflab.analysis.step_work import Peaks, decode_attention_intensity, padding, peaks_of, step_work
 from perflab.analysis.workload import Workload, workload
 from perflab.knowledge.gpus import gpu_spec
@@ -292,6 +293,32 @@ def test_what_is_missing_is_said(kwargs: dict[str, Any], words: str) -> None:
     assert not found.phases
     assert words in " ".join(found.missing)
     json.dumps(found.to_json(), allow_nan=False)
+
+
+def test_each_step_has_its_own_roofline() -> None:
+    found = tiny_rank()
+    rows = table(step("decode", decode=(3, 3), kv=30, dur=100))
+    one = step_rooflines(found, rows).iloc[0]
+    decode = found.phases["decode"]
+    assert (one["flops"], one["bytes"], one["tokens"]) == (decode.flops, decode.bytes, 3)
+    assert (one["reach"], one["flops_share"]) == (pytest.approx(decode.reach), pytest.approx(decode.flops_share))
+    assert bool(one["complete"])
+    assert not step_rooflines(tiny_rank(settings={"kv_cache_dtype": "of tomorrow"}), rows)["complete"].any()
+    assert step_rooflines(tiny_rank(config=None), rows).empty
+
+
+@pytest.mark.parametrize(
+    ("settings", "config", "words"),
+    [
+        ({"speculative_config": {"method": "ngram"}}, TINY, "draft"),
+        ({"cpu_offload_gb": 4}, TINY, "PCIe"),
+        ({}, {**TINY, "vision_config": {"hidden_size": 9}}, "towers"),
+    ],
+)
+def test_what_is_not_counted_is_said(settings: dict[str, Any], config: Any, words: str) -> None:
+    notes = tiny_rank(settings=settings, config=config).phases["decode"].notes
+    assert len(notes) == 1 and words in notes[0]
+    assert tiny_rank(settings={"speculative_config": None, "cpu_offload_gb": 0}).phases["decode"].notes == ()
 
 
 def test_a_trace_without_steps_has_no_roofline() -> None:

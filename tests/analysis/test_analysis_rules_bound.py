@@ -85,6 +85,14 @@ def test_bandwidth_bound_decode_says_what_quantized_weights_would_save() -> None
     assert any("206" in text for text in finding.evidence), "where the batch meets the other roof"
 
 
+def test_an_fp8_cache_is_told_with_what_it_can_save_at_most() -> None:
+    kernels = {"gemm": roof("gemm", 6, 5, "memory"), "attention": roof("attention", 3, 2, "memory")}
+    said = found(facts("decode", "memory", kernels, gemm=6, attention=3))["bandwidth_bound_decode"].evidence
+    assert any("at most 1.50 ms" in text for text in said), "half of attention's 3 ms"
+    given = facts("decode", "memory", kernels, settings={"kv_cache_dtype": "fp8"}, gemm=6, attention=3)
+    assert not any("would halve" in text for text in found(given)["bandwidth_bound_decode"].evidence)
+
+
 def test_what_is_quantized_already_is_not_quantized_again() -> None:
     config = {**CONFIG, "quantization_config": {"quant_method": "fp8"}}
     names = {"cutlass_3x_gemm_sm90_fp8": "gemm"}

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from perflab import units
 from perflab.analysis.bound import KernelRoof
 from perflab.analysis.finding import Finding, bench_command, is_on
+from perflab.analysis.quantization import kv_element_bytes
 from perflab.analysis.roofline import PhaseRoofline, RankRoofline
 from perflab.analysis.rules.facts import PassFacts
 from perflab.knowledge.engine_args import flag
@@ -46,6 +47,9 @@ def bandwidth_bound_decode(facts: PassFacts) -> Finding | None:
         *phase.notes,
     ]
     saved = _saved_by_quantizing(rank, gemm)
+    attention = phase.kernels.get("attention")
+    if attention is not None and attention.bytes and kv_element_bytes(facts.engine.settings, rank.shape.dtype) == 2:
+        evidence.append(say("finding.bound.kv_saving", time=units.show_time(attention.time_ns / 2)))
     helps = {"kv": _flag(facts, "kv_cache_dtype", "fp8"), "seqs": _flag(facts, "max_num_seqs")}
     if saved is None:
         change = say("finding.bound.change_decode_quantized", **helps)
