@@ -29,6 +29,7 @@ def comparison_checks(
     stacks: tuple[bool, bool],
     told: bool,
     steps_known: tuple[bool, bool] = (True, True),
+    profilers: tuple[str, str] = ("torch", "torch"),
 ) -> list[Check]:
     """Every check of a comparison, in reading order.
 
@@ -40,8 +41,10 @@ def comparison_checks(
         Whether both sides tell their settings.
     steps_known
         Whether steps were found on each side.
+    profilers
+        Which one recorded each side.
     """
-    found = [_profiler(stacks), *_batches(phases, steps_known), *_kv_tokens(phases)]
+    found = [_profiler(stacks, profilers), *_batches(phases, steps_known), *_kv_tokens(phases)]
     found += [
         _varied(differences)
         if told
@@ -51,9 +54,12 @@ def comparison_checks(
     return [Check(c.check, c.status, c.detail, c.undermines, SOURCE) for c in found]
 
 
-def _profiler(stacks: tuple[bool, bool]) -> Check:
+def _profiler(stacks: tuple[bool, bool], profilers: tuple[str, str]) -> Check:
     if stacks[0] != stacks[1]:
         return Check("same_profiler", "fail", say("compare.same_profiler.fail"), (CHANGE,))
+    if profilers[0] != profilers[1]:
+        detail = say("compare.same_profiler.other", baseline=profilers[0], candidate=profilers[1])
+        return Check("same_profiler", "warn", detail, (CHANGE,))
     if all(stacks):
         return Check("same_profiler", "warn", say("compare.same_profiler.warn"), (CHANGE,))
     return Check("same_profiler", "pass", say("compare.same_profiler.pass"))

@@ -21,6 +21,7 @@ from perflab.analysis.finding import Finding
 from perflab.analysis.trace_compare import PhaseComparison, RankTrace, compare_phases
 from perflab.errors import InputError
 from perflab.messages import say
+from perflab.read.files import sniff
 from perflab.runs import Run, is_run
 from perflab.schema import CATEGORIES, PHASES
 from perflab.tasks.breakdown import PassBreakdown, pass_breakdown
@@ -30,6 +31,7 @@ from perflab.tasks.own import Own, own
 from perflab.tasks.traces import PassSource, Role, pass_sources, run_passes
 
 SIDES = ("baseline", "candidate")
+_PROFILERS = {"nsys": "Nsight Systems"}
 _NAMES = ("family", "baseline_name", "candidate_name")
 
 
@@ -187,8 +189,14 @@ def _compared(
         steps_known = tuple(all(len(one.steps) for one in mine) for mine in ranks)
         phases = compare_phases(*ranks) if all(steps_known) else []
         stacks = (_has_stacks(baseline), _has_stacks(candidate))
+        profilers = (_profiler(baseline), _profiler(candidate))
         checks = comparison_checks(
-            phases, differing, stacks=stacks, told=told, steps_known=(steps_known[0], steps_known[1])
+            phases,
+            differing,
+            stacks=stacks,
+            profilers=profilers,
+            told=told,
+            steps_known=(steps_known[0], steps_known[1]),
         )
         trust = [*(check for side in sides if side.passed for check in side.passed.checks), *checks]
         findings = comparison_findings(phases, differing, trust, _engine(candidate), users.thresholds)
@@ -290,6 +298,11 @@ def _waits(passed: PassBreakdown, rank: int) -> pd.DataFrame | None:
 def _has_stacks(side: CompareSide) -> bool:
     checks = side.passed.checks if side.passed else []
     return any(check.check == "profiler_overhead" and check.status == "warn" for check in checks)
+
+
+def _profiler(side: CompareSide) -> str:
+    files = side.passed.source.files if side.passed else []
+    return _PROFILERS.get(sniff(files[0]) or "", "torch") if files else "torch"
 
 
 def _engine(side: CompareSide) -> Any:
