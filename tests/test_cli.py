@@ -123,6 +123,7 @@ def test_compare_prints_a_table_or_one_document(capsys: pytest.CaptureFixture[st
         ["compare", "llama3-8b-bf16", "llama3-8b-fp8", "--rules", "no-such-file.toml"],
         ["breakdown", "llama3-8b-bf16", "--thresholds", "no-such-file.toml"],
         ["latency", "llama3-8b-bf16", "--thresholds", "no-such-file.toml"],
+        ["report", "llama3-8b-bf16", "-o", "never-written.html", "--rules", "no-such-file.toml"],
     ],
 )
 def test_compare_and_users_files_are_refused_in_one_line(
