@@ -88,9 +88,9 @@ def _cause(facts: PassFacts, phase: str, shares: Sequence[float], step: float) -
     mean = sum(shares) / len(shares)
     off = is_on(facts.engine.settings.get("disable_custom_all_reduce"))
     if known is None or len(known.ranks) < 2 or not len(rows := _of_phase(known.matched, phase)):
-        said = (say("finding.communication.custom_off"),) if off else ()
+        why = (say("finding.communication.custom_off"),) if off else ()
         change = say("finding.communication.change_custom") if off else say("finding.communication.change")
-        return _Cause("unknown", 0.8 if off else 0.4, mean, min(shares) * step, said, change)
+        return _Cause("unknown", 0.8 if off else 0.4, mean, min(shares) * step, why, change)
     steps = rows["step"].nunique()
     transfer = float(rows.drop_duplicates("seq")["transfer_ns"].sum()) / steps
     waits = {int(str(rank)): float(ns) / steps for rank, ns in rows.groupby("rank")["wait_ns"].sum().items()}
