@@ -10,10 +10,11 @@ from perflab.analysis.compare_findings import category_word
 from perflab.analysis.kernel_names import short_kernel_names
 from perflab.analysis.trace_compare import ROWS, PhaseComparison, StepTime
 from perflab.tasks.compare import CompareReport, CompareSide
-from perflab.terminal.text import check_line, findings, table
+from perflab.terminal.text import check_line, findings, table, wrapped
 
 _ORDER = ("decode", "mixed", "prefill")
 _KERNELS = 8
+_LEAST = 0.005
 _VALUE = 44
 
 
@@ -70,7 +71,7 @@ def _differences(report: CompareReport) -> str:
     text = "What differs\n" + table(["", "baseline", "candidate", ""], rows, left=4) if rows else "What differs"
     if behind:
         shown = ", ".join(behind[:4]) + (f" and {len(behind) - 4} more" if len(behind) > 4 else "")
-        text += f"\n  and what follows from it: {shown}"
+        text += "\n" + wrapped(f"and what follows from it: {shown}", "  ")
     if found.untold:
         text += f"\n  {len(found.untold)} facts are told by one of the two only (--json lists them)"
     return text
@@ -170,11 +171,11 @@ def _ranks(one: PhaseComparison, which: str) -> list[str]:
 
 def _kernels(one: PhaseComparison) -> str:
     view = one.shown
-    large = view.kernels[
-        (view.kernels["change_ns"].abs() > 0.005 * view.baseline.ns) & (view.kernels["change"] != "same")
-    ]
+    # Of the shorter side's work: a step that mostly waits would hide every kernel.
+    least = _LEAST * min(view.baseline.gpu_ns, view.candidate.gpu_ns)
+    large = view.kernels[(view.kernels["change_ns"].abs() > least) & (view.kernels["change"] != "same")]
     if large.empty:
-        return f"Kernels that changed in {one.phase} steps: none by more than 0.5 % of a step"
+        return f"Kernels that changed in {one.phase} steps: none by more than 0.5 % of its work"
     shown = large.head(_KERNELS)
     names = [_name(row) for row in shown.to_dict("records")]
     short = short_kernel_names(names, limit=46)
