@@ -149,7 +149,7 @@ TABLES = MappingProxyType({table.name: table for table in (
         Column("step", "int64", "step of the first rank it was matched on; -1 where no steps are known"),
         Column("phase", "category", "prefill, decode, mixed; all where no steps are known"),
         Column("op", "category", "all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, send_recv or other"),
-        Column("by", "category", "who does it: nccl, custom, symm_mem, ...; other where the name is not known"),
+        Column("by", "category", "who does it: nccl, custom, multimem, ...; other where the name is not known"),
         Column("name", "category", "kernel name as recorded"),
         Column("ranks", "int64", "ranks it was matched on; 1 unmatched"),
         Column("group_size", "Int64", "ranks that take part; NA where nothing tells"),

@@ -2,7 +2,8 @@
 
 Bandwidth by the formulas of nccl-tests (doc/PERFORMANCE.md): algorithm bandwidth is size over time; bus bandwidth is
 that times 2(n-1)/n for all-reduces, (n-1)/n for gathers, scatters and all-to-all, 1 for broadcasts and sends, so that
-it can be held against what a link carries in one direction whatever the number of ranks.
+it can be held against what a link carries in one direction whatever the number of ranks. Where the switch reduces
+(multimem, NCCL's NVLS) an all-reduce needs less of the link: (n-1)/(n+1).
 """
 
 from __future__ import annotations
@@ -20,18 +21,21 @@ from perflab.schema import PHASES
 
 SIZE_COLUMNS = (
     "phase", "op", "by", "bytes", "bytes_source", "ranks", "count", "transfer_ns", "low_ns", "high_ns",
-    "algorithm_bandwidth", "bus_bandwidth", "of_peak", "bound",
+    "algorithm_bandwidth", "bus_bandwidth", "of_peak", "bound", "in_network",
 )  # fmt: skip
 
 _PHASES = (*PHASES, "all")
 
 
-def bus_factor(op: str, ranks: int) -> float | None:
-    """What to multiply the algorithm bandwidth with; None where nccl-tests have no formula."""
+def bus_factor(op: str, ranks: int, *, in_network: bool = False) -> float | None:
+    """What to multiply the algorithm bandwidth with; None where nccl-tests have no formula.
+
+    `in_network`: the switch reduces, not the GPUs.
+    """
     if ranks < 2:
         return None
     if op == "all_reduce":
-        return 2 * (ranks - 1) / ranks
+        return (ranks - 1) / (ranks + 1) if in_network else 2 * (ranks - 1) / ranks
     if op in ("all_gather", "reduce_scatter", "all_to_all"):
         return (ranks - 1) / ranks
     return 1.0 if op in ("broadcast", "send_recv") else None
@@ -102,9 +106,10 @@ def by_size(collectives: pd.DataFrame, link: Link | None = None, limits: Thresho
     DataFrame
         One row a size (NA where it is not known): `count` of collectives, median `transfer_ns` with the 5th and 95th
         percentile (`low_ns`, `high_ns`), bandwidths in bytes/s from the median, `of_peak` (bus bandwidth over the
-        link's), and `bound`: `latency` where the message would take the link less than a few microseconds, so that
-        its time is the kernel's own and bandwidth says nothing; `bandwidth`; `implausible` above the link's peak,
-        where size or link cannot be right; None where nothing can be said.
+        link's), `in_network` (counted as reduced by the switch), and `bound`: `latency` where the message would take
+        the link less than a few microseconds, so that its time is the kernel's own and bandwidth says nothing;
+        `bandwidth`; `implausible` above the link's peak, where size or link cannot be right; None where nothing can
+        be said.
     """
     once = collectives[collectives["seq"] >= 0].drop_duplicates("seq")
     if once.empty:
@@ -127,22 +132,29 @@ def by_size(collectives: pd.DataFrame, link: Link | None = None, limits: Thresho
 def _bandwidths(
     found: dict[str, Any], ranks: int, time_ns: float, link: Link | None, floor_us: float
 ) -> dict[str, Any]:
-    nothing = {"algorithm_bandwidth": None, "bus_bandwidth": None, "of_peak": None, "bound": None}
+    nothing = {"algorithm_bandwidth": None, "bus_bandwidth": None, "of_peak": None, "bound": None, "in_network": False}
     if pd.isna(found["bytes"]) or not time_ns:
         return nothing
+    op, by = str(found["op"]), str(found["by"])
     algorithm = float(found["bytes"]) / time_ns * 1e9
-    factor = bus_factor(str(found["op"]), ranks)
+    switched = op == "all_reduce" and by == "multimem"
+    factor = bus_factor(op, ranks, in_network=switched)
     if factor is None:
         return nothing | {"algorithm_bandwidth": algorithm}
-    bus = algorithm * factor
     if link is None:
-        return nothing | {"algorithm_bandwidth": algorithm, "bus_bandwidth": bus}
+        return nothing | {
+            "algorithm_bandwidth": algorithm, "bus_bandwidth": algorithm * factor, "in_network": switched,
+        }  # fmt: skip
     peak = link.among(ranks)
+    if op == "all_reduce" and by == "nccl" and ranks > 2 and algorithm * factor > peak:
+        # NCCL's kernels bear one name whatever the algorithm; only NVLS can be faster than GPUs that reduce.
+        factor, switched = bus_factor(op, ranks, in_network=True) or factor, True
+    bus = algorithm * factor
     least_us = float(found["bytes"]) * factor / peak * 1e6
     bound = "latency" if least_us < floor_us else "bandwidth"
     return {
         "algorithm_bandwidth": algorithm, "bus_bandwidth": bus, "of_peak": bus / peak,
-        "bound": "implausible" if bus > peak else bound,
+        "bound": "implausible" if bus > peak else bound, "in_network": switched,
     }  # fmt: skip
 
 

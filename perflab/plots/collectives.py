@@ -27,8 +27,8 @@ _OP_COLOURS: Mapping[str, str] = {
     "all_to_all": style.SERIES[3], "broadcast": style.SERIES[4], "send_recv": style.SERIES[5], "other": style.SERIES[7],
 }  # fmt: skip
 _BY_WORDS: Mapping[str, str] = {
-    "custom": "vLLM's kernel", "nccl": "NCCL", "symm_mem": "symmetric memory", "flashinfer": "FlashInfer",
-    "quick": "quick all-reduce", "deep_ep": "expert-parallel library", "other": "unknown kernel",
+    "custom": "vLLM's kernel", "nccl": "NCCL", "symm_mem": "symmetric memory", "multimem": "NVLink switch",
+    "flashinfer": "FlashInfer", "quick": "quick all-reduce", "deep_ep": "expert-parallel library", "other": "unknown kernel",
 }  # fmt: skip
 _PLACES = (
     (-9, 4, "right"), (9, 4, "left"), (9, -14, "left"), (-9, -14, "right"), (0, 9, "center"), (-9, 16, "right"),
@@ -248,10 +248,10 @@ def _points(sizes: pd.DataFrame) -> pd.DataFrame:
         return known.assign(sent=[])
     rows = []
     for (op, by, size, ranks), some in known.groupby(["op", "by", "bytes", "ranks"], sort=False):
-        factor = bus_factor(str(op), int(ranks))
+        main = some.loc[some["count"].idxmax()]
+        factor = bus_factor(str(op), int(ranks), in_network=bool(main["in_network"]))
         if factor is None:
             continue
-        main = some.loc[some["count"].idxmax()]
         rows.append({
             **main.to_dict(), "op": op, "by": by, "bytes": int(size), "count": int(some["count"].sum()),
             "sent": float(size) * factor, "low_ns": float(some["low_ns"].min()),

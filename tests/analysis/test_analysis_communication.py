@@ -50,6 +50,7 @@ def counted(tokens: int, *, ranks: int = 2, count: int = 1, length: int = 10**9)
 )  # fmt: skip
 def test_formulas_of_nccl_tests(op: str, ranks: int, factor: float | None) -> None:
     assert bus_factor(op, ranks) == factor
+    assert bus_factor("all_reduce", 8, in_network=True) == pytest.approx(7 / 9)
 
 
 def test_bandwidth_of_a_known_message() -> None:
@@ -89,6 +90,26 @@ def test_more_than_the_link_carries_is_called_implausible() -> None:
     table, _ = match_collectives(meeting([(0, 9)], 100 * US), all_steps(1, 10**7))
     told = messages({"correlation_id": 100, "in_bytes": 90 * 10**6})
     assert by_size(with_sizes(table, told, schema.empty("steps")), NVLINK)["bound"].tolist() == ["implausible"]
+
+
+def test_a_switch_that_reduces_needs_less_of_the_link() -> None:
+    """256 MB in 700 us among 8: GPUs that reduce would need 640 GB/s of the link's 450, the switch (NVLS) 284."""
+    lines = [(0,) * 8]
+    told = messages({"correlation_id": 100, "in_bytes": 256 * 10**6})
+
+    def sized(name: str, ranks: int) -> dict[str, Any]:
+        table, _ = match_collectives(meeting([lines[0][:ranks]], 700 * US, name=name), all_steps(1, 10**7, ranks))
+        (row,) = by_size(with_sizes(table, told, schema.empty("steps")), NVLINK).to_dict("records")
+        return row
+
+    nvls = sized(NCCL, 8)
+    assert nvls["in_network"] and nvls["bound"] == "bandwidth"
+    assert nvls["bus_bandwidth"] == pytest.approx(256e6 / 700e-6 * 7 / 9)
+    multimem = sized("multimem_all_reduce_kernel", 8)
+    assert multimem["in_network"] and multimem["bus_bandwidth"] == nvls["bus_bandwidth"]
+    ring = sized("two_shot_all_reduce_kernel_inplace", 8)
+    assert ring["bound"] == "implausible" and not ring["in_network"], "those kernels reduce on the GPUs"
+    assert not sized(NCCL, 2)["in_network"]
 
 
 def test_what_is_not_known_is_not_said() -> None:

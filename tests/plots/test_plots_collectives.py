@@ -42,7 +42,7 @@ ONE = table(
 def sizes(*rows: dict[str, object]) -> pd.DataFrame:
     blank = {
         "phase": "decode", "op": "all_reduce", "by": "custom", "bytes_source": "shape", "ranks": 2, "count": 10,
-        "low_ns": 3 * US, "high_ns": 5 * US, "bound": "latency",
+        "low_ns": 3 * US, "high_ns": 5 * US, "bound": "latency", "in_network": False,
     }  # fmt: skip
     frame = pd.DataFrame([{**blank, **row} for row in rows], columns=list(SIZE_COLUMNS))
     return frame.astype({"bytes": "Int64"})

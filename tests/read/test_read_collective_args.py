@@ -93,7 +93,7 @@ def test_real_traces_of_others(shared: Path) -> None:
         ("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL", "reduce_scatter", "nccl"),
         ("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", "send_recv", "nccl"),
         ("ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)", "other", "nccl"),
-        ("void multimem_all_reduce_kernel<c10::BFloat16, 16>", "all_reduce", "symm_mem"),
+        ("void multimem_all_reduce_kernel<c10::BFloat16, 16>", "all_reduce", "multimem"),
         ("two_shot_all_reduce_kernel_inplace", "all_reduce", "symm_mem"),
         (
             "void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport",
