@@ -12,9 +12,9 @@ from perflab.report.rendering import render
 from perflab.runs import Run
 from perflab.tasks.find import find_runs
 from perflab.tasks.own import own
-from perflab.tasks.traces import has_measured_traces
+from perflab.tasks.traces import has_measured_traces, has_several_ranks
 
-LATENCY, BREAKDOWN = "02_latency_and_throughput", "03_gpu_time_breakdown"
+LATENCY, BREAKDOWN, RANKS = "02_latency_and_throughput", "03_gpu_time_breakdown", "04_multi_gpu"
 
 
 def report(
@@ -75,4 +75,6 @@ def _fitting(runs: list[Run]) -> list[tuple[Path, list[Run]]]:
     """Notebook and the runs that have what it needs; notebooks without any such run are left out."""
     measured = [run for run in runs if any(point.bench and point.kind == "serve" for point in run.manifest.points)]
     traced = [run for run in runs if has_measured_traces(run)]
-    return [(find_notebook(name), of) for name, of in ((LATENCY, measured), (BREAKDOWN, traced)) if of]
+    # One rank says nothing about several, but is what they are set beside.
+    ranks = traced if any(has_several_ranks(run) for run in traced) else []
+    return [(find_notebook(n), of) for n, of in ((LATENCY, measured), (BREAKDOWN, traced), (RANKS, ranks)) if of]

@@ -32,7 +32,7 @@ _display: Any = IPython.display.display
 MEDIA = "application/vnd.perflab.v1+json"
 
 
-def show(thing: Figure | Axes | pd.DataFrame | str, *, caption: str = "", limit: int = 40) -> None:
+def show(thing: Figure | Axes | pd.DataFrame | str, *, caption: str = "", limit: int = 40, otherwise: str = "") -> None:
     """Show a figure, a table, or prose in the cell's output.
 
     Parameters
@@ -42,7 +42,11 @@ def show(thing: Figure | Axes | pd.DataFrame | str, *, caption: str = "", limit:
         the catalogue with `**strong**` and `` `code` ``.
     caption, limit
         Of a table; see `table_html`.
+    otherwise
+        Names the sentence of the catalogue to show instead of a table without rows. An empty sentence shows nothing.
     """
+    if otherwise and isinstance(thing, pd.DataFrame) and thing.empty:
+        thing = say(otherwise)
     if isinstance(thing, Axes):
         thing = style.figure_of(thing)
     if isinstance(thing, Figure):
@@ -50,7 +54,7 @@ def show(thing: Figure | Axes | pd.DataFrame | str, *, caption: str = "", limit:
     elif isinstance(thing, pd.DataFrame):
         data = {"rows": len(thing), "columns": [str(c) for c in thing.columns], "caption": caption}
         _emit("table", data, table_html(thing, caption=caption, limit=limit), thing.head(limit).to_string(index=False))
-    else:
+    elif thing:
         _emit("text", {"text": thing}, blocks.text_html(thing), thing)
 
 

@@ -62,6 +62,7 @@ def _column(name: str, values: pd.Series[Any], heading: str | None) -> tuple[str
         return f"{words} ({unit})", "num", _number(lambda v: _digits(v / size))
     if name == "bytes" or name.endswith("_bytes"):
         size, unit = _scale(values, _SIZES)
+        words = words.removesuffix(" bytes")
         return f"{words} ({unit})", "num", _number(lambda v: _digits(v / size))
     if name.endswith("share"):
         return f"{words.removesuffix(' share')} (%)", "num", _number(lambda v: units.show_share(v).removesuffix(" %"))

@@ -113,6 +113,12 @@ def _first_ranks(report: BreakdownReport) -> list[tuple[RankBreakdown, str]]:
     return [(rank, name) for name, rank in first.items()]
 
 
+def pass_names(report: BreakdownReport) -> list[str]:
+    """What each pass of a report is called: as its ranks are."""
+    names = dict(zip(map(id, report.ranks), _names(report.ranks), strict=True))
+    return [names[id(one.ranks[0])] if one.ranks else one.source.run for one in report.passes]
+
+
 def _names(ranks: list[RankBreakdown]) -> list[str]:
     """Directory names; where a run has several profiling passes, with the pass the task named in brackets."""
     base = [run_name(rank.source) for rank in ranks]

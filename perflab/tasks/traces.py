@@ -218,6 +218,15 @@ def _part(profile: Profile, source: PassSource) -> str:
     return f"{profile.id}, {source.files[0].name.partition('.sqlite')[0]}" if several else profile.id
 
 
+def has_several_ranks(run: Run) -> bool:
+    """Whether a pass of the engine as it was measured shows several ranks: in files of their own, or in one export."""
+    return any(
+        len(source.files) > 1 or (sniff(source.files[0]) != "kineto" and len(source.traces()) > 1)
+        for source in run_passes(run)
+        if source.files
+    )
+
+
 def has_measured_traces(run: Run) -> bool:
     """Whether a run has a pass of the engine as it was measured."""
     return bool(_of_role(run, "measured"))
