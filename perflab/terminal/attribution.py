@@ -97,5 +97,6 @@ def _slow(one: SlowLayers) -> str:
     of = "the window" if one.phase == "all" else f"{one.phase} ({one.steps} step{'s' if one.steps != 1 else ''})"
     how = f"{units.show_share(abs(one.ratio - 1))} {'longer' if one.ratio > 1 else 'less'}"
     part = f", most of it in {one.because}" if one.because else ""
+    part += " (transfer, or waiting for another rank)" if part.endswith("communication") else ""
     why = "; something changed within the step, such as the GPU's clock" if one.within else ""
     return f"{which} of {of} take{'s' if one.first == one.last else ''} {how} than the median layer{part}{why}."
