@@ -28,7 +28,8 @@ _OP_COLOURS: Mapping[str, str] = {
 }  # fmt: skip
 _BY_WORDS: Mapping[str, str] = {
     "custom": "vLLM's kernel", "nccl": "NCCL", "symm_mem": "symmetric memory", "multimem": "NVLink switch",
-    "flashinfer": "FlashInfer", "quick": "quick all-reduce", "deep_ep": "expert-parallel library", "other": "unknown kernel",
+    "flashinfer": "FlashInfer", "quick": "quick all-reduce", "deep_ep": "expert-parallel library",
+    "other": "unknown kernel",
 }  # fmt: skip
 _PLACES = (
     (-9, 4, "right"), (9, 4, "left"), (9, -14, "left"), (-9, -14, "right"), (0, 9, "center"), (-9, 16, "right"),
