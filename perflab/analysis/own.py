@@ -69,15 +69,15 @@ def own_checks(use: RulesUse | None, thresholds: Thresholds, *, kind: str = "GPU
         more = len(use.names) - _NAMES
         shown += f" and {more} more" if more > 0 else ""
         detail = (
-            say("own.rules_used", file=use.file, share=units.show_share(use.share or 0), kind=kind, names=shown)
+            say("own.rules_used", file=use.file.name, share=units.show_share(use.share or 0), kind=kind, names=shown)
             if use.names
-            else say("own.rules_unused", file=use.file)
+            else say("own.rules_unused", file=use.file.name)
         )
         found.append(Check("user_rules", "pass" if use.names else "warn", detail, (), run))
     if thresholds.source is not None:
         said = "; ".join(_change(name, before, thresholds) for name, before in thresholds.changed.items())
         found.append(
-            Check("user_thresholds", "pass", say("own.thresholds", file=thresholds.source, changes=said), (), run)
+            Check("user_thresholds", "pass", say("own.thresholds", file=thresholds.source.name, changes=said), (), run)
         )
     return found
 

@@ -24,7 +24,8 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> 
         padded = [c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in enumerate(zip(cells, widths, strict=True))]
         return ("  " + "  ".join(padded)).rstrip()
 
-    return "\n".join([line(head), "  " + "  ".join("-" * w for w in widths), *(line(row) for row in rows)])
+    rule = ("  " + "  ".join("-" * w for w in widths)).rstrip()
+    return "\n".join([line(head), rule, *(line(row) for row in rows)])
 
 
 def wrapped(text: str, first: str, rest: str | None = None) -> str:
