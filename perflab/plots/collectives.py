@@ -155,9 +155,10 @@ def plot_arrivals(
     place = pd.Series(np.arange(len(order), dtype=float), index=order["seq"])
     bounds = np.flatnonzero(np.diff(order["step"].to_numpy())) + 0.5
     top = float(matched["wait_ns"].max())
+    named = straggler.rank if straggler is not None and straggler.verdict == "straggler" else None
     for ax, rank in zip(panels[:, 0], ranks, strict=True):
         mine = matched[matched["rank"] == rank]
-        _arrival_row(ax, mine, place, bounds, rank, top, named=straggler is not None and _is_named(straggler, rank))
+        _arrival_row(ax, mine, place, bounds, rank, top, named=rank == named)
     which = (
         f"{len(bounds) + 1} {phase} steps" if len(bounds) else "whole window" if phase == "all" else f"one {phase} step"
     )
@@ -174,7 +175,7 @@ def waiting_title(parts: pd.DataFrame) -> str:
     """How much of the ranks' communication is waiting, by phase."""
     sums = parts.groupby("phase", sort=False)[["transfer_ns", "wait_ns"]].sum()
     shares = sums["wait_ns"] / (sums["transfer_ns"] + sums["wait_ns"])
-    told = [f"{units.show_share(share)} of {_of_phase(str(phase))}" for phase, share in shares.items()]
+    told = [f"{units.show_share(share)} of {phase}" for phase, share in shares.items()]
     return f"Ranks wait for one another during {style.join(told)} communication"
 
 
@@ -377,17 +378,9 @@ def _arrival_row(
     )  # fmt: skip
 
 
-def _is_named(straggler: Straggler, rank: int) -> bool:
-    return straggler.verdict == "straggler" and straggler.rank == rank
-
-
 def _about_sizes(points: pd.DataFrame) -> str:
     told = "median over all collectives of a size, lines from the 5th to the 95th percentile"
     return told + ("; hollow: size inferred, not recorded" if (points["bytes_source"] == "inferred").any() else "")
-
-
-def _of_phase(phase: str) -> str:
-    return "all" if phase == "all" else phase
 
 
 def _op_word(op: str) -> str:
