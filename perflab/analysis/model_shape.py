@@ -126,7 +126,7 @@ def model_shape(config: Mapping[str, Any]) -> ModelShape | Missing:
     """
     text = text_config(config)
     model_type = str(text.get("model_type") or config.get("model_type") or "")
-    kinds = [str(kind) for kind in text.get("layer_types") or []]
+    kinds = [str(kind) for kind in _list(text, "layer_types")]
     if found := unmodelled(model_type, kinds):
         return Missing(unmodelled=found)
     layers, hidden, heads, vocab = (
@@ -198,6 +198,11 @@ def _whole(config: Mapping[str, Any], key: str) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
+def _list(config: Mapping[str, Any], key: str) -> list[Any]:
+    value = config.get(key)
+    return value if isinstance(value, list) else []
+
+
 def _dtype(text: Mapping[str, Any], config: Mapping[str, Any]) -> str | None:
     for part in (text, config):
         for name in ("dtype", "torch_dtype"):
@@ -223,10 +228,10 @@ def _moe(text: Mapping[str, Any], layers: int) -> tuple[Moe | None, list[str]]:
 
 def _expert_layers(text: Mapping[str, Any], layers: int) -> tuple[int, ...]:
     """Every n-th layer (`decoder_sparse_step`, `moe_layer_freq`, `interleave_moe_layer_step`) but the first dense."""
-    listed = text.get("moe_layers")
-    if isinstance(listed, list) and all(isinstance(at, int) for at in listed):
-        return tuple(sorted(at for at in listed if 0 <= at < layers))
-    plain = {at for at in text.get("mlp_only_layers") or [] if isinstance(at, int)}
+    listed = _list(text, "moe_layers")
+    if listed and all(isinstance(at, int) for at in listed):
+        return tuple(sorted({at for at in listed if 0 <= at < layers}))
+    plain = {at for at in _list(text, "mlp_only_layers") if isinstance(at, int)}
     first = text.get("first_k_dense_replace")
     first = first if isinstance(first, int) else 0
     step = _whole(text, "decoder_sparse_step") or _whole(text, "interleave_moe_layer_step")

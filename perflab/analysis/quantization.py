@@ -66,13 +66,13 @@ def quantization_of(config: Any) -> Quantization | None:
     if not isinstance(config, Mapping) or not config:
         return None
     method = str(config.get("quant_method") or config.get("quant_algo") or "").lower()
-    ignored = [
-        str(name) for key in ("modules_to_not_convert", "ignore", "exclude_modules") for name in config.get(key) or ()
-    ]
+    keys = ("modules_to_not_convert", "ignore", "exclude_modules")
+    lists = [found for key in keys if isinstance(found := config.get(key), list)]
+    ignored = [str(name) for found in lists for name in found]
     attention = not any("self_attn" in name for name in ignored)
     if "config_groups" in config:
         return _compressed(config, method or "compressed-tensors", attention)
-    bits = _number(config, "bits", "w_bit", "weight_bits")
+    bits = _positive(_number(config, "bits", "w_bit", "weight_bits"))
     group = _number(config, "group_size", "q_group_size")
     if "awq" in method or "gptq" in method or "autoround" in method or method in ("auto-round", "gptqmodel"):
         return Quantization(
@@ -135,7 +135,7 @@ def _compressed(config: Mapping[str, Any], method: str, attention: bool) -> Quan
     weights = first.get("weights") if isinstance(first, Mapping) else None
     if not isinstance(first, Mapping) or not isinstance(weights, Mapping):
         return None
-    bits = _number(weights, "num_bits")
+    bits = _positive(_number(weights, "num_bits"))
     if bits is None:
         return None
     inputs = first.get("input_activations")
@@ -150,9 +150,13 @@ def _compressed(config: Mapping[str, Any], method: str, attention: bool) -> Quan
         group if group and group > 0 else None,
         activations,
         zero_points=weights.get("symmetric") is False,
-        lm_head="lm_head" in (first.get("targets") or ()),
+        lm_head="lm_head" in str(first.get("targets")),
         attention=attention,
     )
+
+
+def _positive(value: int | None) -> int | None:
+    return value if value is not None and value > 0 else None
 
 
 def _number(config: Mapping[str, Any], *names: str) -> int | None:

@@ -200,6 +200,17 @@ def test_a_kind_that_is_not_known_has_no_bits() -> None:
     assert quantization_of(None) is quantization_of({}) is None
 
 
+@given(st.dictionaries(
+    st.sampled_from(["bits", "quant_method", "quant_algo", "config_groups", "ignore", "group_size", "format"]),
+    st.one_of(st.none(), st.integers(-4, 16), st.sampled_from(["awq", "fp8", "mxfp4", "NVFP4", ""]), st.just([1, None]),
+              st.just({"g": {"weights": {"num_bits": 4, "group_size": -1}, "targets": 3}}), st.just({"g": 3}),
+              st.just({"g": {"weights": {"num_bits": 8}, "input_activations": {"num_bits": "x"}}})),
+))  # fmt: skip
+def test_no_quantization_config_ends_in_a_traceback(config: dict) -> None:
+    found = quantization_of(config)
+    assert found is None or found.bits > 0
+
+
 def test_quantization_made_when_loading_is_in_the_settings() -> None:
     made = with_settings(None, {"quantization": "fp8"})
     assert made is not None
@@ -237,6 +248,31 @@ def test_more_of_anything_is_never_less(layers: int, heads: int, vocab: int) -> 
     assert total(num_attention_heads=heads + 1) > total()
     assert total(intermediate_size=11) > total(intermediate_size=10)
     assert total(vocab_size=vocab + 64) > total()
+
+
+ODD = st.one_of(
+    st.none(), st.booleans(), st.integers(-5, 10**6), st.floats(allow_nan=True), st.text(max_size=5),
+    st.lists(st.one_of(st.integers(-3, 9), st.text(max_size=3), st.none()), max_size=3),
+    st.dictionaries(st.sampled_from(["bits", "quant_method", "config_groups", "ignore", "group_size"]), st.one_of(
+        st.none(), st.integers(-4, 16), st.text(max_size=4), st.just({"g": {"weights": {"num_bits": 4}}}),
+        st.just({"g": 3}), st.just([1]))),
+)  # fmt: skip
+
+
+@given(st.sampled_from([TINY, EXPERTS, LATENT]), st.data())
+def test_no_config_ends_in_a_traceback(base: dict, data: st.DataObject) -> None:
+    keys = [
+        *base, "layer_types", "mlp_only_layers", "moe_layers", "first_k_dense_replace", "decoder_sparse_step",
+        "sliding_window", "max_window_layers", "sliding_window_pattern", "quantization_config", "text_config",
+        "use_sliding_window", "moe_layer_freq", "n_shared_experts", "torch_dtype", "multi_query",
+    ]  # fmt: skip
+    odd = {key: data.draw(ODD) for key in data.draw(st.lists(st.sampled_from(keys), max_size=4, unique=True))}
+    found = model_shape({**base, **odd})
+    if isinstance(found, ModelShape):
+        for split in (Split(), Split(tensor=8, pipeline=3, stage=2, expert=4)):
+            work = workload(found, split)
+            assert work.weight_bytes >= 0
+            assert work.flops_per_token >= 0
 
 
 SIZES = {
