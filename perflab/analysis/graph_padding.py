@@ -50,6 +50,5 @@ def capture_sizes(settings: Mapping[str, Any]) -> CaptureSizes | None:
     sizes = next((settings[key] for key in _KEYS if isinstance(settings.get(key), list)), None)
     if sizes is None and (found := _SIZES.search(text)):
         sizes = [part for part in found[1].split(",") if part.strip()]
-    if not sizes:
-        return None
-    return CaptureSizes(tuple(sorted({int(size) for size in sizes})), "DECODE_ONLY" in mode)
+    whole = {int(size) for size in sizes or () if str(size).strip().isdecimal()}
+    return CaptureSizes(tuple(sorted(whole)), "DECODE_ONLY" in mode) if whole else None
