@@ -10,7 +10,7 @@ from typing import Any
 
 _SIZES = re.compile(r"cudagraph_capture_sizes\W{1,4}\[([\d,\s]*)\]")
 _MODE = re.compile(r"cudagraph_mode\W{1,6}(?:CUDAGraphMode\.)?([A-Z_]+)")
-_KEYS = ("cudagraph_capture_sizes", "compilation_config.cudagraph_capture_sizes", "cuda_graph_sizes")
+_KEYS = ("cudagraph_capture_sizes", "compilation_config.cudagraph_capture_sizes")
 _MODES = ("cudagraph_mode", "compilation_config.cudagraph_mode")
 
 
@@ -50,5 +50,14 @@ def capture_sizes(settings: Mapping[str, Any]) -> CaptureSizes | None:
     sizes = next((settings[key] for key in _KEYS if isinstance(settings.get(key), list)), None)
     if sizes is None and (found := _SIZES.search(text)):
         sizes = [part for part in found[1].split(",") if part.strip()]
+    if not sizes and isinstance(settings.get("cuda_graph_sizes"), list):
+        sizes = _of_one(settings["cuda_graph_sizes"])
     whole = {int(size) for size in sizes or () if str(size).strip().isdecimal()}
     return CaptureSizes(tuple(sorted(whole)), "DECODE_ONLY" in mode) if whole else None
+
+
+def _of_one(sizes: list[Any]) -> list[Any]:
+    """vLLM 0.10's `cuda_graph_sizes`: a single number stands for 1, 2, 4 and every eighth up to it."""
+    if len(sizes) != 1 or not str(sizes[0]).strip().isdecimal():
+        return sizes
+    return [1, 2, 4, *range(8, int(sizes[0]) + 1, 8)]

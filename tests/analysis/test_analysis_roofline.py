@@ -169,6 +169,7 @@ AS_TEXT = "{{'cudagraph_mode': <CUDAGraphMode.{mode}>, 'cudagraph_capture_sizes'
          CaptureSizes((1, 2, 4, 8))),
         ({"compilation_config": AS_TEXT.format(mode="NONE: 0", sizes="[]")}, CaptureSizes()),
         ({"cuda_graph_sizes": [4, 2]}, CaptureSizes((2, 4))),
+        ({"cuda_graph_sizes": [24]}, CaptureSizes((1, 2, 4, 8, 16, 24))),
         ({"cudagraph_capture_sizes": [None, "x"]}, None),
         ({}, None),
     ],
