@@ -266,3 +266,18 @@ def test_what_the_gpu_does_decides_where_launches_are_late() -> None:
     assert abs(phase(report).shown.change) < 0.03 and phase(report).shown.gpu_change < -0.1
     assert decode.id == "step_time_changed" and decode.title.startswith("What the GPU does in a decode step")
     assert decode.impact is not None and decode.impact["value"] < -0.7
+
+
+def test_a_users_rules_and_thresholds_reach_both_sides(tmp_path: Path) -> None:
+    rules, thresholds = tmp_path / "rules.toml", tmp_path / "thresholds.toml"
+    rules.write_text("[[rule]]\ncategory = 'moe'\npattern = 'nvjet|cutlass_3x_gemm'\n")
+    thresholds.write_text("[step_change]\ninfo = 0.5\nwarning = 0.6\ncritical = 0.7\n")
+    report = compare("llama3-8b-bf16", "llama3-8b-fp8", rules=rules, thresholds=thresholds)
+    plain = phase(pair("llama3-8b-bf16", "llama3-8b-fp8")).shown
+    mine = phase(report).shown.categories.set_index("category")["change_ns"]
+    theirs = plain.categories.set_index("category")["change_ns"]
+    assert mine["moe"] + mine["gemm"] == pytest.approx(theirs["gemm"], abs=1)
+    assert phase(report).shown.change_ns == plain.change_ns
+    assert report.findings[0].id == "step_time_same"
+    assert len(report.to_json()["user_rules"]) == 2
+    assert sum(check.check == "user_thresholds" for check in report.trust) == 2
