@@ -13,6 +13,7 @@ from perflab.analysis.communication import Communication
 from perflab.analysis.expert_balance import expert_balance
 from perflab.messages import say
 from perflab.read.files import read_text
+from perflab.report import comparing
 from perflab.report.views import Pieces, pass_names
 from perflab.runs import Run
 from perflab.tasks.breakdown import BreakdownReport, PassBreakdown
@@ -159,29 +160,30 @@ def _shape(run: Run) -> tuple[Any, ...]:
 
 def change_pieces(found: Sequence[CompareReport]) -> Pieces:
     """For `plot_step_changes`: from one run's step to the other's, by category."""
-    return [
-        {"comparisons": one.phases, "baseline": one.baseline.name, "candidate": one.candidate.name}
-        for one in found
-        if one.phases
-    ]
+    return [piece for one in found for piece in comparing.change_pieces(one)]
 
 
 def kernel_change_pieces(found: Sequence[CompareReport], phase: str = "decode") -> Pieces:
     """For `plot_kernel_changes`: the kernels behind that, of one phase."""
-    return [{"comparison": of} for one in found for of in one.phases if of.phase == phase]
+    return [piece for one in found for piece in comparing.kernel_change_pieces(one, phase)]
+
+
+def change_sentences(found: Sequence[CompareReport]) -> str:
+    """A line a comparison and phase: by how much a step changed, and where."""
+    lines = [
+        say("notebook.multi_gpu.change", baseline=one.baseline.name, candidate=one.candidate.name, told=finding.title)
+        for one in found
+        for finding in one.findings
+    ]
+    return "\n".join(f"- {line}" for line in lines)
 
 
 def difference_table(found: Sequence[CompareReport]) -> pd.DataFrame:
     """What differs between the runs of each comparison beyond their times, and what follows from it left out."""
-    rows = [
-        {
-            "from": one.baseline.name,
-            "to": one.candidate.name,
-            "setting": row.key,
-            "was": str(row.baseline),
-            "is": str(row.candidate),
-        }
-        for one in found
-        for row in one.differences.own
-    ]
-    return pd.DataFrame(rows)
+    tables = []
+    for one in found:
+        table = comparing.difference_table(one)
+        own = table[table["follows from"].isna()].drop(columns=["follows from", "expected"])
+        between = f"{one.baseline.name} → {one.candidate.name}"
+        tables.append(own.assign(between=between)[["between", "setting", "baseline", "candidate"]])
+    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()

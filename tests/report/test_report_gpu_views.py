@@ -88,8 +88,10 @@ def test_runs_of_one_shape_are_set_beside_the_one_before() -> None:
     found = rank_views.comparisons(find_runs([*RUNS, "qwen3-30b-a3b-ep2"]))
     assert [(one.baseline.name, one.candidate.name) for one in found] == [(RUNS[0], RUNS[1]), (RUNS[1], RUNS[2])]
     table = rank_views.difference_table(found)
-    between = table[table["to"] == RUNS[2]]
+    between = table[table["between"] == f"{RUNS[1]} → {RUNS[2]}"]
     assert between["setting"].tolist() == ["disable_custom_all_reduce"]
+    told = rank_views.change_sentences(found).splitlines()
+    assert len(told) == 6 and "shorter" in told[0], "three phases each; without late launches two GPUs are faster"
     pieces = rank_views.change_pieces(found)
     assert [(piece["baseline"], piece["candidate"]) for piece in pieces] == [(RUNS[0], RUNS[1]), (RUNS[1], RUNS[2])]
 
