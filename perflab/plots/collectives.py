@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 from perflab import units
-from perflab.analysis.collective_sizes import bus_factor
-from perflab.analysis.stragglers import Straggler
+from perflab.analysis.ranks.sizes import bus_factor
+from perflab.analysis.ranks.stragglers import Straggler
 from perflab.knowledge.gpus import Link
 from perflab.plots import bars, style
 
@@ -140,7 +140,7 @@ def plot_arrivals(
     collectives
         Table `collectives`.
     straggler
-        What `perflab.analysis.stragglers` says of the phase; the title says no more than that.
+        What `perflab.analysis.ranks.stragglers` says of the phase; the title says no more than that.
     """
     matched = collectives[(collectives["seq"] >= 0) & (collectives["phase"].astype(str) == phase)]
     ranks = sorted(matched["rank"].unique().tolist())

@@ -8,9 +8,9 @@ from typing import Any
 import pandas as pd
 
 from perflab.analysis.attribution.summary import layer_table, module_table, rung_table
-from perflab.analysis.bound import Verdict
-from perflab.analysis.roofline import RankRoofline
-from perflab.analysis.roofline_table import roofline_table
+from perflab.analysis.roofline.bound import Verdict
+from perflab.analysis.roofline.phases import RankRoofline
+from perflab.analysis.roofline.table import roofline_table
 from perflab.messages import say
 from perflab.plots import style
 from perflab.plots.breakdown import parts_of_phases

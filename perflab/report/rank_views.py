@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 
 from perflab import units
-from perflab.analysis.communication import Communication
-from perflab.analysis.expert_balance import expert_balance
+from perflab.analysis.ranks.communication import Communication
+from perflab.analysis.ranks.expert_balance import expert_balance
 from perflab.messages import say
 from perflab.read.files import read_text
 from perflab.report import comparing

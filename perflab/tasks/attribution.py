@@ -11,7 +11,7 @@ import pandas as pd
 from perflab.analysis.attribution import Attribution, Capture, HostSide, attribute, captures
 from perflab.analysis.attribution.host import from_tables
 from perflab.analysis.kernels import categorize
-from perflab.analysis.model_shape import text_config
+from perflab.analysis.model.shape import text_config
 from perflab.analysis.steps import steps_from_ranges
 from perflab.knowledge.categories import Rules
 from perflab.knowledge.thresholds import Thresholds

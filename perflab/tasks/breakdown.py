@@ -17,14 +17,14 @@ from perflab.analysis.breakdown import breakdown as gpu_breakdown
 from perflab.analysis.breakdown import cpu_breakdown, self_times, summary
 from perflab.analysis.check import undermined
 from perflab.analysis.checks import Check, TraceFacts, trace_checks
-from perflab.analysis.communication import Communication, communication_checks
 from perflab.analysis.finding import Finding
 from perflab.analysis.findings import pass_findings
 from perflab.analysis.idle import idle_gaps, idle_summary
 from perflab.analysis.kernels import categorize, name_totals, operators
-from perflab.analysis.kv_from_load import OneLength
+from perflab.analysis.model.kv_from_load import OneLength
 from perflab.analysis.own import RulesUse, own_checks, rules_use
-from perflab.analysis.roofline import RankRoofline, rank_roofline, withheld_roofline
+from perflab.analysis.ranks.communication import Communication, communication_checks
+from perflab.analysis.roofline.phases import RankRoofline, rank_roofline, withheld_roofline
 from perflab.analysis.rules import PassFacts, RankFacts
 from perflab.analysis.steps import steps_from_ranges
 from perflab.analysis.trust import calls_device

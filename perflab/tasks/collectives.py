@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from perflab.analysis.communication import Communication, communication
-from perflab.analysis.model_shape import DTYPE_BITS, Missing, model_shape
+from perflab.analysis.model.shape import DTYPE_BITS, Missing, model_shape
+from perflab.analysis.ranks.communication import Communication, communication
 from perflab.knowledge.thresholds import Thresholds
 from perflab.read.trace import Trace
 

@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 
 from perflab import units
-from perflab.analysis.communication import Communication
-from perflab.analysis.stragglers import Straggler
+from perflab.analysis.ranks.communication import Communication
+from perflab.analysis.ranks.stragglers import Straggler
 from perflab.terminal.text import table
 
 _COLUMNS = 4

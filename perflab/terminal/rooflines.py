@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perflab import units
-from perflab.analysis.bound import KernelRoof
-from perflab.analysis.roofline import PhaseRoofline, RankRoofline
+from perflab.analysis.roofline.bound import KernelRoof
+from perflab.analysis.roofline.phases import PhaseRoofline, RankRoofline
 from perflab.messages import say
 from perflab.tasks.breakdown import PassBreakdown
 from perflab.terminal.text import table, wrapped

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perflab import schema
-from perflab.analysis.clock_offsets import clock_offsets
-from perflab.analysis.collectives import match_collectives, parallel_groups, step_shifts
+from perflab.analysis.ranks.clock_offsets import clock_offsets
+from perflab.analysis.ranks.collectives import match_collectives, parallel_groups, step_shifts
 
 NO_STEPS = schema.empty("steps")
 

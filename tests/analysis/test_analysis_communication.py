@@ -10,11 +10,11 @@ from collective_tables import CUSTOM, GATHER, NCCL, SEND, all_steps, meeting
 
 from perflab import schema
 from perflab.analysis.check import COMMUNICATION
-from perflab.analysis.collective_sizes import bus_factor, by_size, with_sizes
-from perflab.analysis.collectives import match_collectives
-from perflab.analysis.communication import Communication, communication, communication_checks
 from perflab.analysis.findings import pass_findings
-from perflab.analysis.graph_padding import CaptureSizes
+from perflab.analysis.model.graph_padding import CaptureSizes
+from perflab.analysis.ranks.collectives import match_collectives
+from perflab.analysis.ranks.communication import Communication, communication, communication_checks
+from perflab.analysis.ranks.sizes import bus_factor, by_size, with_sizes
 from perflab.analysis.rules import PassFacts, RankFacts
 from perflab.analysis.unprofiled import Unprofiled
 from perflab.knowledge.gpus import Link, gpu_spec

@@ -5,7 +5,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from perflab.analysis.expert_balance import expert_balance
+from perflab.analysis.ranks.expert_balance import expert_balance
 from perflab.analysis.rules import PassFacts, RankFacts
 from perflab.analysis.rules.experts import expert_imbalance
 from perflab.runs import Engine

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perflab.analysis.model_shape import Missing, ModelShape, model_shape
-from perflab.analysis.quantization import Quantization, kv_element_bytes, quantization_of, with_settings
-from perflab.analysis.workload import Split, split_of, stage_layers, workload
+from perflab.analysis.model.quantization import Quantization, kv_element_bytes, quantization_of, with_settings
+from perflab.analysis.model.shape import Missing, ModelShape, model_shape
+from perflab.analysis.model.workload import Split, split_of, stage_layers, workload
 
 TINY = {
     "model_type": "llama", "num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 4, "num_key_value_heads": 2,

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perflab.analysis.bound import KernelRoof, verdict
 from perflab.analysis.breakdown import breakdown, summary
-from perflab.analysis.graph_padding import CaptureSizes, capture_sizes
-from perflab.analysis.kv_from_load import OneLength, kv_from_load
-from perflab.analysis.model_shape import ModelShape, model_shape
-from perflab.analysis.roofline import RankRoofline, rank_roofline
-from perflab.analysis.roofline_table import step_rooflines
-from perflab.analysis.step_work import Peaks, decode_attention_intensity, padding, peaks_of, step_work
-from perflab.analysis.workload import Workload, workload
+from perflab.analysis.model.graph_padding import CaptureSizes, capture_sizes
+from perflab.analysis.model.kv_from_load import OneLength, kv_from_load
+from perflab.analysis.model.shape import ModelShape, model_shape
+from perflab.analysis.model.step_work import Peaks, decode_attention_intensity, padding, peaks_of, step_work
+from perflab.analysis.model.workload import Workload, workload
+from perflab.analysis.roofline.bound import KernelRoof, verdict
+from perflab.analysis.roofline.phases import RankRoofline, rank_roofline
+from perflab.analysis.roofline.table import step_rooflines
 from perflab.knowledge.gpus import gpu_spec
 from perflab.read.files import read_text
 from perflab.runs import open_run

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from perflab.analysis.roofline import RankRoofline, rank_roofline
+from perflab.analysis.roofline.phases import RankRoofline, rank_roofline
 from perflab.tasks.breakdown import breakdown
 
 QWEN3_8B = {

@@ -8,14 +8,14 @@ import analysis_tables as tables
 import pandas as pd
 import pytest
 
-from perflab.analysis.bound import KernelRoof, Verdict
 from perflab.analysis.finding import Finding
 from perflab.analysis.findings import pass_findings
-from perflab.analysis.model_shape import ModelShape, model_shape
-from perflab.analysis.roofline import MemoryView, Padding, PhaseRoofline, RankRoofline
+from perflab.analysis.model.shape import ModelShape, model_shape
+from perflab.analysis.model.step_work import peaks_of
+from perflab.analysis.model.workload import workload
+from perflab.analysis.roofline.bound import KernelRoof, Verdict
+from perflab.analysis.roofline.phases import MemoryView, Padding, PhaseRoofline, RankRoofline
 from perflab.analysis.rules import PassFacts, RankFacts
-from perflab.analysis.step_work import peaks_of
-from perflab.analysis.workload import workload
 from perflab.knowledge.gpus import gpu_spec
 from perflab.knowledge.quantized_kernels import quantized_kernels
 from perflab.runs import Engine

@@ -6,9 +6,9 @@ from collective_tables import CUSTOM, NCCL, all_steps, meeting
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perflab.analysis.clock_offsets import ClockOffset, clock_offsets
-from perflab.analysis.collectives import match_collectives
-from perflab.analysis.stragglers import Straggler, median_interval, sign_test, stragglers
+from perflab.analysis.ranks.clock_offsets import ClockOffset, clock_offsets
+from perflab.analysis.ranks.collectives import match_collectives
+from perflab.analysis.ranks.stragglers import Straggler, median_interval, sign_test, stragglers
 
 
 def judged(lines: list[tuple[int, ...]], steps: int, transfer: int = 40, **more: object) -> Straggler:

@@ -7,8 +7,8 @@ import pytest
 from matplotlib.axes import Axes
 
 from perflab import schema
-from perflab.analysis.collective_sizes import SIZE_COLUMNS
-from perflab.analysis.stragglers import Straggler
+from perflab.analysis.ranks.sizes import SIZE_COLUMNS
+from perflab.analysis.ranks.stragglers import Straggler
 from perflab.knowledge.gpus import Link
 from perflab.plots import style
 from perflab.plots.collectives import plot_arrivals, plot_message_sizes, plot_waiting, waiting_by_phase

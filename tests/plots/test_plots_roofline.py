@@ -5,12 +5,12 @@ import pandas as pd
 import pytest
 from matplotlib.axes import Axes
 
-from perflab.analysis.bound import KernelRoof, Verdict
-from perflab.analysis.model_shape import ModelShape, model_shape
-from perflab.analysis.roofline import MemoryView, PhaseRoofline, RankRoofline
-from perflab.analysis.roofline_table import roofline_table
-from perflab.analysis.step_work import peaks_of
-from perflab.analysis.workload import workload
+from perflab.analysis.model.shape import ModelShape, model_shape
+from perflab.analysis.model.step_work import peaks_of
+from perflab.analysis.model.workload import workload
+from perflab.analysis.roofline.bound import KernelRoof, Verdict
+from perflab.analysis.roofline.phases import MemoryView, PhaseRoofline, RankRoofline
+from perflab.analysis.roofline.table import roofline_table
 from perflab.knowledge.gpus import gpu_spec
 from perflab.plots import style
 from perflab.plots.roofline import plot_peak_shares, plot_roofline, roofline_title

@@ -12,11 +12,11 @@ import pandas as pd
 import pytest
 
 from perflab import terminal
-from perflab.analysis.clock_offsets import clock_offsets
-from perflab.analysis.collective_sizes import with_sizes
-from perflab.analysis.collectives import match_collectives
-from perflab.analysis.communication import Communication
-from perflab.analysis.graph_padding import capture_sizes
+from perflab.analysis.model.graph_padding import capture_sizes
+from perflab.analysis.ranks.clock_offsets import clock_offsets
+from perflab.analysis.ranks.collectives import match_collectives
+from perflab.analysis.ranks.communication import Communication
+from perflab.analysis.ranks.sizes import with_sizes
 from perflab.tasks.breakdown import BreakdownReport, breakdown
 
 RUNS = {

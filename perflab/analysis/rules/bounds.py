@@ -5,10 +5,10 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from perflab import units
-from perflab.analysis.bound import KernelRoof
 from perflab.analysis.finding import Finding, bench_command, is_on
-from perflab.analysis.quantization import kv_element_bytes
-from perflab.analysis.roofline import PhaseRoofline, RankRoofline
+from perflab.analysis.model.quantization import kv_element_bytes
+from perflab.analysis.roofline.bound import KernelRoof
+from perflab.analysis.roofline.phases import PhaseRoofline, RankRoofline
 from perflab.analysis.rules.facts import PassFacts
 from perflab.knowledge.engine_args import flag
 from perflab.messages import say

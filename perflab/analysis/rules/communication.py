@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import pandas as pd
 
 from perflab import units
-from perflab.analysis.communication import Communication
 from perflab.analysis.finding import Finding, Severity, bench_command, is_on
+from perflab.analysis.ranks.communication import Communication
 from perflab.analysis.rules.facts import PassFacts, RankFacts
 from perflab.messages import say
 from perflab.schema import CATEGORIES

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from perflab import units
-from perflab.analysis.expert_balance import expert_balance
 from perflab.analysis.finding import Finding, bench_command
+from perflab.analysis.ranks.expert_balance import expert_balance
 from perflab.analysis.rules.facts import PassFacts
 from perflab.messages import say
 

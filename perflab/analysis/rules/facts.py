@@ -9,9 +9,9 @@ from typing import Any
 import pandas as pd
 
 from perflab.analysis.check import Check
-from perflab.analysis.communication import Communication
 from perflab.analysis.finding import Severity, severity_of
-from perflab.analysis.roofline import RankRoofline
+from perflab.analysis.ranks.communication import Communication
+from perflab.analysis.roofline.phases import RankRoofline
 from perflab.analysis.unprofiled import Unprofiled
 from perflab.knowledge.thresholds import Thresholds, own_thresholds
 from perflab.runs import Engine

@@ -13,14 +13,14 @@ from typing import Any
 import pandas as pd
 
 from perflab import units
-from perflab.analysis.bound import KernelRoof, Verdict, verdict
 from perflab.analysis.finding import number
-from perflab.analysis.graph_padding import CaptureSizes, capture_sizes
-from perflab.analysis.kv_from_load import OneLength, kv_from_load
-from perflab.analysis.model_shape import Missing, ModelShape, model_shape
-from perflab.analysis.quantization import with_settings
-from perflab.analysis.step_work import COLUMNS, Peaks, padding, peaks_of, step_work
-from perflab.analysis.workload import Workload, split_of, workload
+from perflab.analysis.model.graph_padding import CaptureSizes, capture_sizes
+from perflab.analysis.model.kv_from_load import OneLength, kv_from_load
+from perflab.analysis.model.quantization import with_settings
+from perflab.analysis.model.shape import Missing, ModelShape, model_shape
+from perflab.analysis.model.step_work import COLUMNS, Peaks, padding, peaks_of, step_work
+from perflab.analysis.model.workload import Workload, split_of, workload
+from perflab.analysis.roofline.bound import KernelRoof, Verdict, verdict
 from perflab.knowledge.gpus import GpuSpec, gpu_spec, known_gpus
 from perflab.knowledge.thresholds import Thresholds
 from perflab.messages import say

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from perflab.analysis.graph_padding import CaptureSizes
-from perflab.analysis.workload import Workload
+from perflab.analysis.model.graph_padding import CaptureSizes
+from perflab.analysis.model.workload import Workload
 from perflab.knowledge.gpus import GpuSpec
 
 PARTS = MappingProxyType({

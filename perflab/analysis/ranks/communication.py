@@ -11,12 +11,12 @@ import pandas as pd
 from perflab import units
 from perflab.analysis import check as of
 from perflab.analysis.check import Check
-from perflab.analysis.clock_offsets import ClockOffset, clock_offsets
-from perflab.analysis.collective_sizes import by_size, with_sizes
-from perflab.analysis.collectives import Unmatched, match_collectives, parallel_groups
-from perflab.analysis.graph_padding import capture_sizes
-from perflab.analysis.stragglers import Straggler, stragglers
-from perflab.analysis.workload import split_of
+from perflab.analysis.model.graph_padding import capture_sizes
+from perflab.analysis.model.workload import split_of
+from perflab.analysis.ranks.clock_offsets import ClockOffset, clock_offsets
+from perflab.analysis.ranks.collectives import Unmatched, match_collectives, parallel_groups
+from perflab.analysis.ranks.sizes import by_size, with_sizes
+from perflab.analysis.ranks.stragglers import Straggler, stragglers
 from perflab.knowledge.gpus import Link, gpu_spec
 from perflab.knowledge.thresholds import Thresholds, own_thresholds
 from perflab.messages import say

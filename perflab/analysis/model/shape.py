@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from perflab.analysis.quantization import Quantization, quantization_of
+from perflab.analysis.model.quantization import Quantization, quantization_of
 from perflab.knowledge.model_types import is_gated, names_of, tied_by_default, unmodelled, value_of
 
 DTYPE_BITS = {"float32": 32, "bfloat16": 16, "float16": 16, "half": 16, "float": 32}

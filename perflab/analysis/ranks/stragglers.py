@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perflab.analysis.clock_offsets import ClockOffset, corrected_starts
 from perflab.analysis.intervals import Ints
+from perflab.analysis.ranks.clock_offsets import ClockOffset, corrected_starts
 from perflab.knowledge.thresholds import Thresholds, own_thresholds
 
 Verdict = Literal["straggler", "even", "too_few_steps", "clocks", "disagree"]

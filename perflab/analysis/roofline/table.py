@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from perflab.analysis.bound import KernelRoof
-from perflab.analysis.roofline import PhaseRoofline, RankRoofline
+from perflab.analysis.roofline.bound import KernelRoof
+from perflab.analysis.roofline.phases import PhaseRoofline, RankRoofline
 
 COLUMNS = (
     "run", "rank", "phase", "part", "steps", "tokens", "time_ns", "flops", "bytes", "limit_ns", "intensity",

@@ -20,8 +20,8 @@ import numpy as np
 import pandas as pd
 
 from perflab.analysis.breakdown import BREAKDOWN_PHASE_TYPE
-from perflab.analysis.clock_offsets import nearest_within, pair_offset
 from perflab.analysis.intervals import Ints, as_ints
+from perflab.analysis.ranks.clock_offsets import nearest_within, pair_offset
 from perflab.analysis.steps import step_of
 from perflab.knowledge.collectives import OPS, collective_of, op_of_call
 from perflab.schema import TABLES, conform

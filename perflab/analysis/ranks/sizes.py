@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from perflab.analysis.graph_padding import CaptureSizes
+from perflab.analysis.model.graph_padding import CaptureSizes
 from perflab.knowledge.collectives import OPS
 from perflab.knowledge.gpus import Link
 from perflab.knowledge.thresholds import Thresholds, own_thresholds

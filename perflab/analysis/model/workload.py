@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from perflab.analysis.model_shape import DTYPE_BITS, ModelShape
-from perflab.analysis.quantization import Quantization, kv_element_bytes
+from perflab.analysis.model.quantization import Quantization, kv_element_bytes
+from perflab.analysis.model.shape import DTYPE_BITS, ModelShape
 
 VOCAB_PADDING = 64
 """vLLM pads the vocabulary to a multiple of this before it is split (VocabParallelEmbedding)."""

@@ -1,0 +1,1 @@
+"""Work against the peaks of the GPU, and what bounds a phase."""
