@@ -45,6 +45,14 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("experiment", type=Path, metavar="EXPERIMENT.yaml")
     run.add_argument("-o", "--out", type=Path, metavar="RUN", help="run directory (default: runs/<name>-<time>)")
     run.add_argument("--dry-run", action="store_true", help="print the plan and start nothing")
+    run.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        dest="changes",
+        metavar="KEY=VALUE",
+        help="change a value of the file, as engine.args.enforce_eager=false; may be repeated",
+    )
     run.set_defaults(command=_run)
 
     imp = commands.add_parser("import", help="make a run directory of traces, bench results, metrics and logs")
@@ -128,7 +136,7 @@ def _run(args: argparse.Namespace) -> int:
     from perflab.experiment import read_experiment
     from perflab.tasks.capture import dry_run, run_experiment, timestamp
 
-    experiment = read_experiment(args.experiment)
+    experiment = read_experiment(args.experiment, args.changes)
     if args.dry_run:
         print(terminal.plan(dry_run(experiment)))
         return 0

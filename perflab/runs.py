@@ -3,7 +3,7 @@
 A run directory holds `manifest.json` and the files it names, each by a path relative to the directory::
 
     manifest.json      schema 1, see `Manifest`; rewritten whole (atomically) at every change
-    experiment.yaml    the experiment as given (captured runs)
+    experiment.yaml    the experiment as given, changes applied (captured runs)
     server.log         the engine's own log
     bench/             one result of `vllm bench` per point, and what the client printed
     metrics/           /metrics before and after each point, and sampled during it
@@ -175,7 +175,7 @@ class Hardware(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What `manifest.json` holds. Keys may be added, never renamed; unknown keys are ignored.
 
-    `process` is there while the run is being written.
+    `process` is there while the run is being written; `experiment` is the file's name as it was given.
     """
 
     schema: int
@@ -188,6 +188,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str | None = None
     notes: list[str] = []
     asked: dict[str, Any] = {}
+    experiment: str | None = None
     engine: Engine = Engine()
     hardware: Hardware = Hardware()
     commands: list[Command] = []

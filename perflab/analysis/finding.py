@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from perflab.analysis.check import Check
@@ -27,6 +30,8 @@ class Finding:
         `value` and `unit`; None where it cannot be put in numbers.
     change, check
         What to change, with vLLM's own flag, and the command that would confirm it.
+    settings
+        The change as engine arguments and their values, where it is exactly that.
     withheld
         The evidence was there, but a check it rests on failed; `title` says which.
     """
@@ -40,6 +45,7 @@ class Finding:
     change: str
     check: str
     run: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
     withheld: bool = False
 
     def to_json(self) -> dict[str, Any]:
@@ -54,7 +60,32 @@ class Finding:
             "change": self.change,
             "check": self.check,
         }
-        return found | ({"run": self.run} if self.run else {}) | ({"withheld": True} if self.withheld else {})
+        more = {"run": self.run, "settings": dict(self.settings), "withheld": self.withheld}
+        return found | {name: value for name, value in more.items() if value}
+
+
+@dataclass(frozen=True)
+class Again:
+    """How a captured run can be made once more.
+
+    Attributes
+    ----------
+    experiment
+        The experiment file, as it was given.
+    run
+        The run directory.
+    """
+
+    experiment: str
+    run: str
+
+    def with_settings(self, settings: Mapping[str, Any]) -> str:
+        """The command that runs the experiment with these engine arguments and compares the two."""
+        changes = [f"engine.args.{name}={json.dumps(value)}" for name, value in settings.items()]
+        options = [part for change in changes for part in ("--set", change)]
+        after = "runs/changed"
+        again = shlex.join(["perflab", "run", self.experiment, *options, "-o", after])
+        return f"{again} && {shlex.join(['perflab', 'compare', self.run, after])}"
 
 
 def withheld(finding: Finding, failed: Check) -> Finding:

@@ -10,14 +10,17 @@ from dataclasses import replace
 
 from perflab.analysis import check as of
 from perflab.analysis.check import Check, undermined
-from perflab.analysis.finding import Finding, withheld
+from perflab.analysis.finding import Again, Finding, withheld
+from perflab.analysis.load.curve import LoadCurve
+from perflab.analysis.load.evidence import LoadEvidence, Reason
 from perflab.analysis.rules import CPU_RULES, GPU_RULES, PassFacts
+from perflab.analysis.rules.load import past_knee
 from perflab.analysis.rules.server import contaminated, few_prefix_hits, preempted
 from perflab.knowledge.engine_args import as_version_has_it
 from perflab.knowledge.thresholds import Thresholds, own_thresholds
 from perflab.runs import Engine
 
-__all__ = ["Finding", "pass_findings", "server_findings"]
+__all__ = ["Finding", "load_findings", "pass_findings", "server_findings"]
 
 
 def pass_findings(facts: PassFacts) -> list[Finding]:
@@ -36,7 +39,8 @@ def pass_findings(facts: PassFacts) -> list[Finding]:
         return []
     facts = replace(facts, ranks=kept)
     found = [(rule(facts), rests_on) for rule, rests_on in rules]
-    return _kept([(one, rests_on) for one, rests_on in found if one is not None], facts.checks, facts.engine)
+    told = [(one, rests_on) for one, rests_on in found if one is not None]
+    return _kept(told, facts.checks, facts.engine, facts.again)
 
 
 def server_findings(
@@ -73,8 +77,27 @@ def server_findings(
     return _kept([(one, rests_on) for one, rests_on in found if one is not None], checks, engine)
 
 
-def _kept(found: list[tuple[Finding, tuple[str, ...]]], checks: Sequence[Check], engine: Engine) -> list[Finding]:
-    """Withheld where a check failed, with flags as the engine's version names them, the gravest first."""
+def load_findings(
+    curve: LoadCurve,
+    reasons: Sequence[Reason],
+    engine: Engine,
+    *,
+    at_knee: LoadEvidence | None = None,
+    past: LoadEvidence | None = None,
+    checks: Sequence[Check] = (),
+) -> list[Finding]:
+    """Findings from a load curve; see `perflab.analysis.rules.load`. `checks` are those of the load past the knee."""
+    found = past_knee(curve, reasons, engine, at_knee=at_knee, past=past)
+    return [] if found is None else _kept([(found, (of.LOAD, of.THROUGHPUT))], checks, engine)
+
+
+def _kept(
+    found: list[tuple[Finding, tuple[str, ...]]], checks: Sequence[Check], engine: Engine, again: Again | None = None
+) -> list[Finding]:
+    """Withheld where a check failed, with flags as the engine's version names them, the gravest first.
+
+    Where the run can be made again and the change is a matter of arguments, the check is that: one command, both sides.
+    """
     kept = []
     for finding, rests_on in found:
         failed = undermined(checks, *rests_on)
@@ -83,6 +106,7 @@ def _kept(found: list[tuple[Finding, tuple[str, ...]]], checks: Sequence[Check],
             finding,
             change=as_version_has_it(finding.change, version),
             evidence=tuple(as_version_has_it(text, version) for text in finding.evidence),
+            check=again.with_settings(finding.settings) if again and finding.settings else finding.check,
         )
         kept.append(said if failed is None else withheld(said, failed))
     order = ("critical", "warning", "info")

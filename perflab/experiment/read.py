@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from perflab.errors import InputError
 from perflab.experiment.attaching import check_attached, read_trace_dir, read_url
+from perflab.experiment.changes import changed
 from perflab.experiment.nodes import Source, Table, checked_name
 from perflab.experiment.packaged import packaged_models
 from perflab.experiment.profiles import read_profiles
@@ -34,8 +36,13 @@ _OURS = {
 }
 
 
-def read_experiment(path: str | Path) -> Experiment:
+def read_experiment(path: str | Path, changes: Sequence[str] = ()) -> Experiment:
     """Read and check an experiment file.
+
+    Parameters
+    ----------
+    changes
+        Values to set over those of the file, `KEY=VALUE`; see `perflab.experiment.changes`.
 
     Raises
     ------
@@ -49,7 +56,7 @@ def read_experiment(path: str | Path) -> Experiment:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
         raise InputError(f"cannot be read: {reason}", path=file) from error
-    source = Source(file, text)
+    source = changed(Source(file, text), changes)
     top = Table(source, source.root(), "", _TOP)
     for key in ("model", "workloads"):
         if key not in top:
@@ -72,7 +79,7 @@ def read_experiment(path: str | Path) -> Experiment:
     caching = _prefix_caching(top, engine_table, arguments, {w.data.kind for w in workloads if w.kind != "latency"})
     return Experiment(
         path=file,
-        text=text,
+        text=source.text,
         name=name,
         title=top.text("title", name) or name,
         model=model,

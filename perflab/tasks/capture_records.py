@@ -129,7 +129,7 @@ class Manuscript:
         self._excused: set[str] = set()
         text = redact_text(experiment.text, self._secrets)
         (writer.path / "experiment.yaml").write_text(text, encoding="utf-8")
-        writer.update(other_files=["experiment.yaml"])
+        writer.update(other_files=["experiment.yaml"], experiment=str(experiment.path))
 
     def command(self, command: Command, env: dict[str, str]) -> None:
         """Record a command that was run; paths inside the run are shown relative to it."""

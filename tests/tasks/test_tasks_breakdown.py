@@ -126,3 +126,16 @@ def test_rules_that_match_nothing_are_said(tmp_path: Path) -> None:
     rules.write_text("[[rule]]\ncategory = 'moe'\npattern = '^no_such_kernel'\n")
     found = [check for check in breakdown("llama3-8b-bf16", rules=rules).trust if check.check == "user_rules"]
     assert [check.status for check in found] == ["warn"]
+
+
+def test_a_captured_runs_finding_is_checked_by_running_it_again_with_the_change() -> None:
+    found = next(f for f in breakdown("llama3-8b-tp2-nccl").findings if f.id == "exposed_communication")
+    assert found.settings == {"disable_custom_all_reduce": False}
+    assert found.to_json()["settings"] == {"disable_custom_all_reduce": False}
+    assert found.check.startswith(
+        "perflab run data/experiments/h200-tp2-nccl.yaml --set engine.args.disable_custom_all_reduce=false -o"
+    )
+    assert "perflab compare" in found.check
+    # An imported run cannot be run again: a load to send before and after is the next best.
+    imported = breakdown("llama3-8b-eager").findings[0]
+    assert imported.settings and imported.check.startswith("vllm bench serve")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 from perflab import units
 from perflab.analysis.finding import Finding, bench_command, is_on
@@ -13,6 +15,7 @@ from perflab.analysis.rules.facts import PassFacts
 from perflab.knowledge.engine_args import flag
 from perflab.messages import say
 
+_FP8 = {"quantization": "fp8"}
 _TITLES = MappingProxyType({
     "bandwidth_bound_decode": "finding.bound.title_bandwidth_bound_decode",
     "compute_bound_prefill": "finding.bound.title_compute_bound_prefill",
@@ -50,13 +53,15 @@ def bandwidth_bound_decode(facts: PassFacts) -> Finding | None:
     attention = phase.kernels.get("attention")
     if attention is not None and attention.bytes and kv_element_bytes(facts.engine.settings, rank.shape.dtype) == 2:
         evidence.append(say("finding.bound.kv_saving", time=units.show_time(attention.time_ns / 2)))
+    settings: dict[str, Any] = {}
     helps = {"kv": _flag(facts, "kv_cache_dtype", "fp8"), "seqs": _flag(facts, "max_num_seqs")}
     if saved is None:
         change = say("finding.bound.change_decode_quantized", **helps)
     else:
         evidence.append(say("finding.bound.assumes_bytes"))
         change = say("finding.bound.change_decode", quantize=_quantize(facts, rank), **helps)
-    return _finding(facts, "bandwidth_bound_decode", "decode", phase, evidence, change, saved, 0.7)
+        settings = _FP8 if _has_fp8(rank) else {}
+    return _finding(facts, "bandwidth_bound_decode", "decode", phase, evidence, change, saved, 0.7, settings)
 
 
 def compute_bound_prefill(facts: PassFacts) -> Finding | None:
@@ -95,8 +100,9 @@ def compute_bound_prefill(facts: PassFacts) -> Finding | None:
     change = say("finding.bound.change_prefill" if saved else "finding.bound.change_prefill_fast",
                  quantize=_flag(facts, "quantization", "fp8"))  # fmt: skip
     return _finding(
-        facts, "compute_bound_prefill", phase.phase, phase, evidence, f"{change} {caching}".strip(), saved, 0.7
-    )
+        facts, "compute_bound_prefill", phase.phase, phase, evidence, f"{change} {caching}".strip(), saved, 0.7,
+        _FP8 if saved else None,
+    )  # fmt: skip
 
 
 def kernels_below_roof(facts: PassFacts) -> Finding | None:
@@ -187,9 +193,13 @@ def _saved_by_quantizing(rank: RankRoofline, gemm: KernelRoof) -> float | None:
 
 def _quantize(facts: PassFacts, rank: RankRoofline) -> str:
     """FP8 can be made while loading where the GPU has units for it; else a quantized checkpoint has to be found."""
-    if rank.gpu is not None and rank.gpu.peak("fp8"):
+    if _has_fp8(rank):
         return say("finding.bound.quantize_online", flag=_flag(facts, "quantization", "fp8"))
     return say("finding.bound.quantize_checkpoint")
+
+
+def _has_fp8(rank: RankRoofline) -> bool:
+    return rank.gpu is not None and bool(rank.gpu.peak("fp8"))
 
 
 def _flag(facts: PassFacts, name: str, value: str | None = None) -> str:
@@ -200,7 +210,7 @@ def _flag(facts: PassFacts, name: str, value: str | None = None) -> str:
 
 def _finding(
     facts: PassFacts, name: str, word: str, phase: PhaseRoofline, evidence: list[str], change: str,
-    saved: float | None, confidence: float,
+    saved: float | None, confidence: float, settings: Mapping[str, Any] | None = None,
 ) -> Finding:  # fmt: skip
     verdict = phase.verdict
     return Finding(
@@ -214,4 +224,5 @@ def _finding(
         change=change,
         check=bench_command(facts.engine),
         run=facts.run,
+        settings=settings or {},
     )  # fmt: skip

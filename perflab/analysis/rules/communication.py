@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import pandas as pd
 
@@ -21,7 +22,7 @@ _HOSTS = 0.5
 _ASYNC = ("enable_sp", "fuse_gemm_comms")
 """Passes of vLLM's compilation (`pass_config`)."""
 
-
+_CUSTOM_ON = {"disable_custom_all_reduce": False}
 _CUSTOM_SAVES = 0.41
 """Recorded on 2 H200: 64 KiB take vLLM's kernel 4.16 us and NCCL 7.01 us."""
 
@@ -40,6 +41,7 @@ class _Cause:
     evidence: tuple[str, ...]
     change: str
     most: Severity = "critical"
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 def exposed_communication(facts: PassFacts) -> Finding | None:
@@ -79,6 +81,7 @@ def exposed_communication(facts: PassFacts) -> Finding | None:
         change=cause.change,
         check=bench_command(facts.engine),
         run=facts.run,
+        settings=cause.settings,
     )
 
 
@@ -90,7 +93,8 @@ def _cause(facts: PassFacts, phase: str, shares: Sequence[float], step: float) -
     if known is None or len(known.ranks) < 2 or not len(rows := _of_phase(known.matched, phase)):
         why = (say("finding.communication.custom_off"),) if off else ()
         change = say("finding.communication.change_custom") if off else say("finding.communication.change")
-        return _Cause("unknown", 0.8 if off else 0.4, mean, min(shares) * step, why, change)
+        settings = _CUSTOM_ON if off else {}
+        return _Cause("unknown", 0.8 if off else 0.4, mean, min(shares) * step, why, change, settings=settings)
     steps = rows["step"].nunique()
     transfer = float(rows.drop_duplicates("seq")["transfer_ns"].sum()) / steps
     waits = {int(str(rank)): float(ns) / steps for rank, ns in rows.groupby("rank")["wait_ns"].sum().items()}
@@ -167,7 +171,8 @@ def _transfer(
     if off and by in ("nccl", None):
         said = (*said, say("finding.communication.custom_off"))
         change = say("finding.communication.change_custom")
-        return _Cause(name, 0.9 if bound else 0.8, share, _CUSTOM_SAVES * exposed, said, change)
+        confidence = 0.9 if bound else 0.8
+        return _Cause(name, confidence, share, _CUSTOM_SAVES * exposed, said, change, settings=_CUSTOM_ON)
     if bound is None:
         return _Cause(name, 0.5, share, exposed, said, say("finding.communication.change"))
     if by == "nccl":

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from perflab.analysis.check import Check
-from perflab.analysis.finding import Severity, severity_of
+from perflab.analysis.finding import Again, Severity, severity_of
 from perflab.analysis.ranks.communication import Communication
 from perflab.analysis.roofline.phases import RankRoofline
 from perflab.analysis.unprofiled import Unprofiled
@@ -81,6 +81,8 @@ class PassFacts:
         Collectives of all ranks; None where no kernel communicates.
     unprofiled
         What a decode step takes at most without the profiler; None where the run did not measure it.
+    again
+        How the run can be made once more; None where perflab did not capture it.
     """
 
     ranks: Sequence[RankFacts]
@@ -90,6 +92,7 @@ class PassFacts:
     thresholds: Thresholds = field(default_factory=own_thresholds)
     communication: Communication | None = None
     unprofiled: Unprofiled | None = None
+    again: Again | None = None
 
     def phases(self) -> list[str]:
         """Phases with enough steps on every rank to be spoken about, decode first."""

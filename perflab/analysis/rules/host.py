@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from perflab import units
 from perflab.analysis.finding import Finding, bench_command, is_on
@@ -29,7 +30,7 @@ def host_bound(facts: PassFacts) -> Finding | None:
     own_ns, own_share = _of_the_engine(facts, phase, waited * step, step)
     severity = facts.severity(own_share, "host_bound")
     stacks = any(c.check == "profiler_overhead" and c.status == "warn" for c in facts.checks)
-    cause, change, confidence = _why(facts.engine)
+    cause, change, confidence, settings = _why(facts.engine)
     # With stacks the profiler itself holds the host up: only a cause in the settings is then worth saying, and
     # how much it costs cannot be told.
     if severity is None or (stacks and cause is None):
@@ -58,6 +59,7 @@ def host_bound(facts: PassFacts) -> Finding | None:
         change=change,
         check=bench_command(facts.engine),
         run=facts.run,
+        settings=settings,
     )
 
 
@@ -86,16 +88,16 @@ def _profiled(facts: PassFacts, phase: str, own_ns: float) -> str:
     )
 
 
-def _why(engine: Engine) -> tuple[str | None, str, float]:
-    """The cause in words if the settings hold one, the change, and how sure that is."""
+def _why(engine: Engine) -> tuple[str | None, str, float, dict[str, Any]]:
+    """The cause in words if the settings hold one, the change, how sure that is, and the arguments that make it."""
     settings = engine.settings
     if is_on(settings.get("enforce_eager")):
-        return say("finding.host_bound.eager"), say("finding.host_bound.change_eager"), 0.9
+        return say("finding.host_bound.eager"), say("finding.host_bound.change_eager"), 0.9, {"enforce_eager": False}
     if _NO_GRAPHS.search(f"cudagraph_mode={settings.get('cudagraph_mode')} {settings.get('compilation_config')}"):
-        return say("finding.host_bound.no_graphs"), say("finding.host_bound.change_no_graphs"), 0.9
+        return say("finding.host_bound.no_graphs"), say("finding.host_bound.change_no_graphs"), 0.9, {}
     if str(settings.get("async_scheduling")).lower() == "false":
-        return say("finding.host_bound.sync"), say("finding.host_bound.change_sync"), 0.7
-    return None, say("finding.host_bound.change_unknown"), 0.4
+        return say("finding.host_bound.sync"), say("finding.host_bound.change_sync"), 0.7, {"async_scheduling": True}
+    return None, say("finding.host_bound.change_unknown"), 0.4, {}
 
 
 def outside_operators(facts: PassFacts) -> Finding | None:
@@ -124,4 +126,5 @@ def outside_operators(facts: PassFacts) -> Finding | None:
         change=say("finding.outside_operators.change"),
         check=bench_command(facts.engine),
         run=facts.run,
+        settings={"enforce_eager": False},
     )
