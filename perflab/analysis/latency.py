@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from perflab.analysis.goodput import Goodput, goodput, longest_gaps, objectives
 from perflab.units import NS_PER_MS
 
 PERCENTILES: tuple[int, ...] = (50, 90, 95, 99)
@@ -123,8 +124,7 @@ def latency_metrics(
     duration_s
         Of the benchmark, from the first request sent to the last finished. None: no rates.
     slos
-        Limits in milliseconds under `ttft_ms`, `tpot_ms`, `e2el_ms`; a request is good that meets all. As in
-        vLLM, a single token meets any TPOT. None or empty: no goodput.
+        Limits in milliseconds; see `perflab.analysis.goodput`. None or empty: no goodput.
 
     Returns
     -------
@@ -142,18 +142,30 @@ def latency_metrics(
             found["itl_ms"]["tokens_per_chunk"] = tokens_per_chunk(requests, chunks)
     answered = requests[requests["status"] != "failed"]
     prompt, output = (_total(answered[column]) for column in ("prompt_tokens", "output_tokens"))
-    good = None if not slos else float(_good(of, answered, slos).sum())
+    counted = request_goodput(requests, chunks, objectives(slos or {}), duration_s)
     amounts = {
         "requests_per_s": float(len(answered)),
         "input_tokens_per_s": prompt,
         "output_tokens_per_s": output,
         "total_tokens_per_s": None if prompt is None or output is None else prompt + output,
-        "goodput_per_s": good,
+        "goodput_per_s": None if counted is None or counted.unknown else float(counted.good),
     }
     rates = {
         name: amount / duration_s if amount is not None and duration_s else None for name, amount in amounts.items()
     }
     return {**{name: found[name] for name in DISTRIBUTIONS}, **rates, "source": "computed"}
+
+
+def request_goodput(
+    requests: pd.DataFrame, chunks: pd.DataFrame | None, slos: Mapping[str, float], duration_s: float | None
+) -> Goodput | None:
+    """Goodput of a run from its requests, by limits as `objectives` gives them; None without any."""
+    answered = requests[requests["status"] != "failed"]
+    longest = longest_gaps(chunk_gaps(requests, chunks)) if chunks is not None and "itl_ms" in slos else None
+    return goodput(
+        request_latencies(requests), answered["output_tokens"], slos, duration_s,
+        longest_gap_ms=longest, failed=len(requests) - len(answered),
+    )  # fmt: skip
 
 
 def metrics_from_reported(reported: Mapping[str, float | None], n: int | None) -> dict[str, Any]:
@@ -180,6 +192,9 @@ def metrics_from_reported(reported: Mapping[str, float | None], n: int | None) -
         if measured and name == "itl_ms":
             found[name]["tokens_per_chunk"] = None
     rates = {name: reported.get(_REPORTED_RATES.get(name, "")) for name in RATES}
+    both, output = rates["total_tokens_per_s"], rates["output_tokens_per_s"]
+    # vLLM's total is prompt and output tokens over the same duration.
+    rates["input_tokens_per_s"] = both - output if both is not None and output is not None else None
     return {**found, **rates, "source": "reported"}
 
 
@@ -207,15 +222,3 @@ def _numbers(values: pd.Series) -> NDArray[np.float64]:
 def _total(values: pd.Series) -> float | None:
     """The sum, or None where any value is missing: a sum over some of the requests is no sum."""
     return float(values.sum()) if not values.isna().any() else None
-
-
-def _good(of: pd.DataFrame, answered: pd.DataFrame, slos: Mapping[str, float]) -> NDArray[np.bool_]:
-    unknown = set(slos) - {"ttft_ms", "tpot_ms", "e2el_ms"}
-    if unknown:
-        raise KeyError(f"no such objective: {sorted(unknown)[0]}")
-    single = answered["output_tokens"].fillna(0).to_numpy(np.int64) <= 1
-    good = np.ones(len(of), dtype=bool)
-    for name, limit in slos.items():
-        met = of[name].to_numpy(np.float64) <= limit
-        good &= (met | single) if name == "tpot_ms" else met
-    return good

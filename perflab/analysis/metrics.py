@@ -114,6 +114,13 @@ def histogram_means(before: pd.DataFrame, after: pd.DataFrame) -> dict[str, floa
     return means
 
 
+def histogram_counts(before: pd.DataFrame, after: pd.DataFrame) -> dict[str, float]:
+    """How many values were added to each of `HISTOGRAMS` between two scrapes; those absent from either are left out."""
+    first, last = _histogram_totals(before), _histogram_totals(after)
+    added = {name: last[name][1] - first[name][1] for name in HISTOGRAMS if name in first and name in last}
+    return {name: count for name, count in added.items() if count >= 0}
+
+
 def gauge_statistics(samples: pd.DataFrame) -> pd.DataFrame:
     """Gauges over the scrapes taken during a measurement.
 

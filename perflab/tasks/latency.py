@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,19 @@ import pandas as pd
 from perflab.analysis.checks import BenchFacts, Check, bench_checks
 from perflab.analysis.finding import Finding
 from perflab.analysis.findings import server_findings
-from perflab.analysis.latency import DISTRIBUTIONS, RATES, latency_metrics, metrics_from_reported
-from perflab.analysis.metrics import counter_deltas, gauge_statistics, histogram_means
+from perflab.analysis.goodput import Goodput, objectives
+from perflab.analysis.latency import (
+    DISTRIBUTIONS,
+    RATES,
+    latency_metrics,
+    metrics_from_reported,
+    request_goodput,
+)
+from perflab.analysis.load.consistency import LoadFacts, consistency_checks
+from perflab.analysis.load.evidence import LoadEvidence
+from perflab.analysis.load.phases import LoadPhases, load_phases, mean_in_flight
+from perflab.analysis.load.ttft_split import TtftSplit, ttft_split
+from perflab.analysis.metrics import counter_deltas, gauge_statistics, histogram_counts, histogram_means
 from perflab.analysis.own import own_checks
 from perflab.errors import InputError
 from perflab.knowledge.thresholds import Thresholds
@@ -23,6 +34,8 @@ from perflab.read.files import sniff
 from perflab.read.prometheus import read_metrics, read_samples
 from perflab.runs import Engine, Load, Point, Run, is_run
 from perflab.tasks.find import find_runs
+from perflab.tasks.load import LoadAnswer, load_answers
+from perflab.tasks.load_evidence import RunRecords, gpus_of, load_evidence
 from perflab.tasks.own import user_thresholds
 
 _RESULTS = ("bench_serve", "bench_latency", "bench_throughput")
@@ -41,11 +54,14 @@ class ServerView:
         Means of histograms over the point, seconds or as the metric's name says.
     kv_usage
         The largest share of the KV cache in use that was scraped during the point, 0 to 1.
+    counts
+        How many values those means are of.
     """
 
     deltas: Mapping[str, float] = field(default_factory=dict)
     means: Mapping[str, float] = field(default_factory=dict)
     kv_usage: float | None = None
+    counts: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -60,6 +76,16 @@ class MeasuredPoint:
         Tables, None where the result is not detailed.
     server
         What the server's own metrics say about the point.
+    goodput
+        None without objectives or single requests.
+    over_time
+        Warm-up, steady state and drain.
+    ttft_split
+        None without the server's histograms.
+    evidence
+        What may limit the point's load.
+    gpus
+        That the engine used; None where it is not known.
     """
 
     run: str
@@ -70,6 +96,12 @@ class MeasuredPoint:
     validity: list[Check]
     server: ServerView
     findings: list[Finding] = field(default_factory=list)
+    goodput: Goodput | None = None
+    over_time: LoadPhases = field(default_factory=lambda: LoadPhases("unknown"))
+    ttft_split: TtftSplit | None = None
+    evidence: LoadEvidence = field(default_factory=LoadEvidence)
+    engine: Engine = field(default_factory=Engine)
+    gpus: int | None = None
 
     @property
     def requests(self) -> pd.DataFrame | None:
@@ -92,6 +124,11 @@ class MeasuredPoint:
             "request_rate": self.point.load.rate,
             "max_concurrency": self.point.load.concurrency,
             "metrics": self.metrics,
+            "per_gpu": {"gpus": self.gpus, **per_gpu(self.metrics, self.gpus)},
+            "goodput": None if self.goodput is None else self.goodput.to_json(),
+            "over_time": self.over_time.to_json(),
+            "ttft_split": None if self.ttft_split is None else self.ttft_split.to_json(),
+            "evidence": self.evidence.to_json(),
             "validity": [check.to_json() for check in self.validity],
             "findings": [finding.to_json() for finding in self.findings],
         }
@@ -122,12 +159,14 @@ class OfflinePoint:
 
 @dataclass(frozen=True)
 class LatencyReport:
-    """What `latency` answers. `skipped` names points without a result, and why."""
+    """What `latency` answers. `skipped` names points without a result, and why; `load` has an answer a load curve."""
 
     inputs: list[str]
     runs: list[MeasuredPoint]
     skipped: list[str] = field(default_factory=list)
     offline: list[OfflinePoint] = field(default_factory=list)
+    load: list[LoadAnswer] = field(default_factory=list)
+    slos: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def points(self) -> pd.DataFrame:
@@ -135,8 +174,8 @@ class LatencyReport:
 
         Columns: `run`, `point`, `workload`, `data`, `input_len`, `output_len`, `load`, `concurrency`, `rate`, `repeat`,
         `server_run`, `num_prompts`, `completed`, `failed`, `duration_s`, then `<metric>_<statistic>_ms` for ttft, tpot,
-        itl and e2el with mean, p50, p90, p95, p99, then the rates, then `source` (computed or reported). NA where
-        not measured.
+        itl and e2el with mean, p50, p90, p95, p99, then the rates, then `gpus` and the rates of tokens per GPU, then
+        `source` (computed or reported). NA where not measured.
         """
         return pd.DataFrame([_row(measured) for measured in self.runs], columns=_columns())
 
@@ -147,46 +186,82 @@ class LatencyReport:
             "inputs": self.inputs,
             "runs": [measured.to_json() for measured in self.runs],
             "offline": [point.to_json() for point in self.offline],
+            "load_curves": [answer.to_json() for answer in self.load],
             "skipped": self.skipped,
         }
 
 
-def latency(paths: str | Path | Sequence[str | Path], *, thresholds: str | Path | None = None) -> LatencyReport:
+def latency(
+    paths: str | Path | Sequence[str | Path],
+    *,
+    thresholds: str | Path | None = None,
+    slos: Mapping[str, float | None] | None = None,
+    statistic: str = "p99",
+    price_per_gpu_hour: float | None = None,
+) -> LatencyReport:
     """Latency and throughput of runs (by path or recorded name), or of result files of `vllm bench serve`.
 
     Parameters
     ----------
     thresholds
         The user's own file; see `perflab.tasks.own`.
+    slos
+        Objectives in milliseconds (`ttft_ms`, `tpot_ms`, `e2el_ms`, `itl_ms`) instead of those of the experiment.
+    statistic
+        Of each latency, that a load has to keep within the objectives: mean, p50, p90, p95 or p99.
+    price_per_gpu_hour
+        For the cost of tokens, in any currency.
 
     Raises
     ------
     InputError
-        When a path is neither, nothing measured is there, or the file of thresholds cannot be used.
+        When a path is neither, nothing measured is there, the file of thresholds cannot be used, or an objective,
+        statistic or price is none.
     """
-    limits = user_thresholds(thresholds)
+    asked = _Asked(user_thresholds(thresholds), objectives(slos or {}))
     parts = [paths] if isinstance(paths, str | Path) else list(paths)
     found: list[MeasuredPoint | OfflinePoint] = []
     skipped: list[str] = []
     for part in parts:
         if Path(part).is_file():
-            found += _of_file(Path(part), limits)
+            found += _of_file(Path(part), asked)
         elif files := _result_files(Path(part)):
-            found += [point for file in files for point in _of_file(file, limits)]
+            found += [point for file in files for point in _of_file(file, asked)]
         else:
             for run in find_runs(part):
-                measured, missed = _of_run(run, limits)
+                measured, missed = _of_run(run, asked)
                 found += measured
                 skipped += missed
     if not found:
         reasons = f": {'; '.join(skipped[:3])}" if skipped else ""
         raise InputError(say("latency.nothing_measured", reasons=reasons), path=str(parts[0]) if parts else None)
-    return LatencyReport(
+    points = [point for point in found if isinstance(point, MeasuredPoint)]
+    report = LatencyReport(
         [str(part) for part in parts],
-        [point for point in found if isinstance(point, MeasuredPoint)],
+        points,
         skipped,
         [point for point in found if isinstance(point, OfflinePoint)],
+        slos=asked.slos or _agreed(points),
     )
+    answers = load_answers(
+        points, report.points, slos=report.slos, statistic=statistic, price_per_gpu_hour=price_per_gpu_hour,
+        thresholds=asked.thresholds,
+    )  # fmt: skip
+    return replace(report, load=answers)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What a caller asked for, for every point."""
+
+    thresholds: Thresholds
+    slos: Mapping[str, float]
+
+
+def _agreed(measured: Sequence[MeasuredPoint]) -> dict[str, float]:
+    """The objectives of the experiments where all have the same."""
+    known = [objectives(one.point.slos) for one in measured]
+    return known[0] if known and all(one == known[0] for one in known) else {}
 
 
 def _result_files(folder: Path) -> list[Path]:
@@ -196,19 +271,20 @@ def _result_files(folder: Path) -> list[Path]:
     return [file for file in sorted(folder.rglob("*.json")) if sniff(file) in _RESULTS]
 
 
-def _of_file(path: Path, limits: Thresholds) -> list[MeasuredPoint | OfflinePoint]:
+def _of_file(path: Path, asked: _Asked) -> list[MeasuredPoint | OfflinePoint]:
     found: list[MeasuredPoint | OfflinePoint] = []
     for number, result in enumerate(read_bench_all(path)):
         load = Load(concurrency=result.meta.max_concurrency, rate=result.meta.request_rate)
         name = path.stem if number == 0 else f"{path.stem}#{number + 1}"
         point = Point(id=name, workload=name, load=load, num_prompts=result.meta.num_prompts, status="complete")
-        found.append(_measured(path.stem, path, point, result, ServerView(), Engine(), limits))
+        found.append(_measured(path.stem, path, point, result, ServerView(), None, asked))
     return found
 
 
-def _of_run(run: Run, limits: Thresholds) -> tuple[list[MeasuredPoint | OfflinePoint], list[str]]:
+def _of_run(run: Run, asked: _Asked) -> tuple[list[MeasuredPoint | OfflinePoint], list[str]]:
     found: list[MeasuredPoint | OfflinePoint] = []
     missed: list[str] = []
+    records = RunRecords(run)
     for point in run.manifest.points:
         if point.bench is None:
             reason = point.reason or point.status
@@ -216,24 +292,24 @@ def _of_run(run: Run, limits: Thresholds) -> tuple[list[MeasuredPoint | OfflineP
             continue
         path = run.file(point.bench)
         result = read_bench_all(path)[0]
-        found.append(
-            _measured(run.manifest.title, path, point, result, _server(run, point), run.manifest.engine, limits)
-        )
+        found.append(_measured(run.manifest.title, path, point, result, _server(run, point), records, asked))
     return found, missed
 
 
 def _server(run: Run, point: Point) -> ServerView:
     deltas: Mapping[str, float] = {}
     means: Mapping[str, float] = {}
+    counts: Mapping[str, float] = {}
     if point.metrics_before is not None and point.metrics_after is not None:
         before, after = (read_metrics(run.file(name), 0) for name in (point.metrics_before, point.metrics_after))
         deltas, means = counter_deltas(before, after), histogram_means(before, after)
+        counts = histogram_counts(before, after)
     kv_usage = None
     if point.samples is not None:
         gauges = gauge_statistics(read_samples(run.file(point.samples)))
         use = gauges.loc[gauges["metric"] == "kv_cache_usage_perc", "largest"]
         kv_usage = float(use.iloc[0]) if len(use) else None
-    return ServerView(deltas, means, kv_usage)
+    return ServerView(deltas, means, kv_usage, counts)
 
 
 def measured_metrics(result: BenchResult, slos: Mapping[str, float]) -> dict[str, Any]:
@@ -249,11 +325,25 @@ def measured_metrics(result: BenchResult, slos: Mapping[str, float]) -> dict[str
 
 
 def _measured(
-    run: str, path: Path, point: Point, result: BenchResult, server: ServerView, engine: Engine, limits: Thresholds
+    run: str,
+    path: Path,
+    point: Point,
+    result: BenchResult,
+    server: ServerView,
+    records: RunRecords | None,
+    asked: _Asked,
 ) -> MeasuredPoint | OfflinePoint:
     if result.kind != "serve":
         return OfflinePoint(run, path, point, result)
-    metrics = measured_metrics(result, point.slos)
+    manifest = records.manifest if records else None
+    engine = manifest.engine if manifest else Engine()
+    slos = asked.slos or objectives(point.slos)
+    metrics = measured_metrics(result, slos)
+    evidence = LoadEvidence()
+    if records is not None:
+        evidence = load_evidence(
+            records, point, result.requests, metrics, deltas=server.deltas, means=server.means, settings=engine.settings
+        )
     facts = BenchFacts(
         completed=result.completed,
         failed=result.failed,
@@ -267,20 +357,47 @@ def _measured(
         data=point.data,
         deltas=server.deltas,
         server_means=server.means,
-        thresholds=limits,
+        thresholds=asked.thresholds,
     )
-    checks = [*bench_checks(facts), *own_checks(None, limits)]
+    checks = [
+        *bench_checks(facts),
+        *consistency_checks(_load_facts(point, result, metrics, evidence, asked.thresholds)),
+        *own_checks(None, asked.thresholds),
+    ]
     found = server_findings(
-        server.deltas, engine, data=point.data, kv_usage=server.kv_usage, checks=checks, run=run, thresholds=limits
-    )
-    return MeasuredPoint(run, path, point, result, metrics, checks, server, found)
+        server.deltas, engine, data=point.data, kv_usage=server.kv_usage, checks=checks, run=run,
+        thresholds=asked.thresholds,
+    )  # fmt: skip
+    client = (metrics["ttft_ms"] or {}).get("mean")
+    return MeasuredPoint(
+        run, path, point, result, metrics, checks, server, found,
+        goodput=_goodput(result, slos),
+        over_time=load_phases(result.requests, result.chunks, concurrency=point.load.concurrency),
+        ttft_split=ttft_split(server.means, server.counts, client_ms=client, completed=result.completed),
+        evidence=evidence,
+        engine=engine,
+        gpus=gpus_of(engine, manifest.hardware) if manifest else None,
+    )  # fmt: skip
+
+
+def _load_facts(
+    point: Point, result: BenchResult, metrics: Mapping[str, Any], evidence: LoadEvidence, thresholds: Thresholds
+) -> LoadFacts:
+    held = mean_in_flight(result.requests, result.duration_s) if result.requests is not None else None
+    return LoadFacts(metrics, point.load.concurrency, held, evidence.in_flight, thresholds)
+
+
+def _goodput(result: BenchResult, slos: Mapping[str, float]) -> Goodput | None:
+    if result.requests is None:
+        return None
+    return request_goodput(result.requests, result.chunks, slos, result.duration_s)
 
 
 def _columns() -> list[str]:
     facts = ["run", "point", "workload", "data", "input_len", "output_len", "load", "concurrency", "rate"]
     facts += ["repeat", "server_run", "num_prompts", "completed", "failed", "duration_s"]
     statistics = [f"{name.removesuffix('_ms')}_{shown}_ms" for name in DISTRIBUTIONS for shown in SHOWN]
-    return [*facts, *statistics, *RATES, "source"]
+    return [*facts, *statistics, *RATES, "gpus", *PER_GPU, "source"]
 
 
 def _row(measured: MeasuredPoint) -> dict[str, Any]:
@@ -306,4 +423,13 @@ def _row(measured: MeasuredPoint) -> dict[str, Any]:
     for name in DISTRIBUTIONS:
         for shown in SHOWN:
             row[f"{name.removesuffix('_ms')}_{shown}_ms"] = (metrics[name] or {}).get(shown)
-    return row | {rate: metrics[rate] for rate in RATES}
+    return row | {rate: metrics[rate] for rate in RATES} | {"gpus": measured.gpus} | per_gpu(metrics, measured.gpus)
+
+
+PER_GPU = tuple(f"{of}_tokens_per_s_per_gpu" for of in ("input", "output", "total"))
+
+
+def per_gpu(metrics: Mapping[str, Any], gpus: int | None) -> dict[str, float | None]:
+    """Rates of tokens over the GPUs that made them; None where either is not known."""
+    rates = {name: metrics.get(name.removesuffix("_per_gpu")) for name in PER_GPU}
+    return {name: rate / gpus if rate is not None and gpus else None for name, rate in rates.items()}

@@ -8,6 +8,7 @@ from typing import Any
 
 from perflab.errors import InputError
 from perflab.read.files import read_text, sniff
+from perflab.runs import Run
 from perflab.tasks.traces import PassSource
 
 _BESIDE = ("config.json", "model_config.json", "config.json.xz", "model_config.json.xz")
@@ -20,13 +21,18 @@ def config_of(source: PassSource) -> dict[str, Any] | None:
     A file that cannot be read as a config is an empty one: it lacks every key, and that is said.
     """
     if source.home is not None:
-        name = source.home.manifest.model_config
-        return _read(source.home.file(name)) if name else None
+        return run_config(source.home)
     folders = {folder: None for file in source.files for folder in (file.parent, file.parent.parent)}
     for path in (folder / name for folder in folders for name in _BESIDE):
         if path.is_file() and path.stat().st_size < _MOST and sniff(path) == "model_config":
             return _read(path)
     return None
+
+
+def run_config(run: Run) -> dict[str, Any] | None:
+    """The config a run keeps; None where it keeps none."""
+    name = run.manifest.model_config
+    return _read(run.file(name)) if name else None
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -65,9 +65,9 @@ def past_knee(
     gain = float(high["gain"])
     evidence.append(say("finding.load.knee", gain=units.show_share(gain), load=fields["load"], high=fields["high"]))
     if knee.repeats > 1:
-        told = {"agree": knee.agree, "repeats": knee.repeats, "load": fields["load"]}
-        evidence.append(say("finding.load.repeats", **told))
-    seqs = int(knee.load) if curve.kind == "closed" else max(int(round(float(low["in_flight"]))), 1)
+        where = fields["load"]
+        evidence.append(say("finding.load.repeats", agree=knee.agree, repeats=knee.repeats, load=where))
+    seqs = int(knee.load) if curve.kind == "closed" else max(round(float(low["in_flight"])), 1)
     most = engine.settings.get("max_num_seqs")
     return Finding(
         id=f"load_{cause}",

@@ -1,0 +1,1 @@
+"""Load: a measured point over time, what limits it, and throughput against latency over loads."""
