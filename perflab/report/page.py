@@ -163,7 +163,9 @@ def _ours(page: Page, ours: Mapping[str, Any], data: Mapping[str, Any], prefix: 
         return ""
     if kind == "findings":
         page.judged = True
-        page.findings += [(prefix, finding) for finding in ours["findings"]]
+        # What two notebooks find alike is told once at the head.
+        told = [finding for _, finding in page.findings]
+        page.findings += [(prefix, finding) for finding in ours["findings"] if finding not in told]
         return blocks.findings_html(ours["findings"], prefix=prefix)
     if kind == "trust":
         page.checks += ours["checks"]

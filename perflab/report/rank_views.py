@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from perflab import units
+from perflab.analysis.finding import Finding
 from perflab.analysis.ranks.communication import Communication
 from perflab.analysis.ranks.expert_balance import expert_balance
 from perflab.messages import say
@@ -19,6 +20,7 @@ from perflab.runs import Run
 from perflab.tasks.breakdown import BreakdownReport, PassBreakdown
 from perflab.tasks.compare import CompareReport, compare
 
+_RANK_FINDINGS = ("exposed_communication", "expert_imbalance")
 _PHASES = ("decode", "mixed", "prefill")
 _SHAPE = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "vocab_size", "num_experts")
 
@@ -137,6 +139,11 @@ def expert_table(report: BreakdownReport) -> pd.DataFrame:
                 }
             )
     return pd.DataFrame(rows)
+
+
+def rank_findings(report: BreakdownReport) -> list[Finding]:
+    """The findings about what ranks do with one another; notebook 03 has the others."""
+    return [finding for finding in report.findings if finding.id in _RANK_FINDINGS]
 
 
 def comparisons(runs: Sequence[Run]) -> list[CompareReport]:

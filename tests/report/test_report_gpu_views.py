@@ -75,6 +75,12 @@ def test_only_runs_with_several_ranks_communicate(report: BreakdownReport) -> No
     assert rank_views.size_table(alone).empty and rank_views.expert_table(alone).empty
 
 
+def test_notebook_04_keeps_to_findings_about_ranks(report: BreakdownReport) -> None:
+    found = rank_views.rank_findings(report)
+    assert found and {finding.id for finding in found} == {"exposed_communication"}
+    assert len(found) < len(report.findings)
+
+
 def test_custom_all_reduce_is_faster_for_small_messages(report: BreakdownReport) -> None:
     table = rank_views.size_table(report)
     small = table[(table["phase"] == "decode") & (table["op"] == "all-reduce") & (table["message"] == "~64.0 KiB")]

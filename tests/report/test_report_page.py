@@ -51,6 +51,14 @@ def test_code_comes_back_when_asked_for() -> None:
     assert "<code>a &lt; b</code>" in text and "x = 1" not in text
 
 
+def test_what_two_notebooks_find_alike_is_told_once_at_the_head() -> None:
+    finding = {"id": "f", "severity": "warning", "confidence": 1, "title": "Waits", "impact": None, "evidence": []}
+    other = {**finding, "title": "Copies"}
+    first, second = (notebook(code(ours("findings", findings=found))) for found in ([finding], [finding, other]))
+    summary = page_html([first, second])
+    assert (summary.count("Waits"), summary.count("Copies")) == (3, 2), "once at the head, once in each notebook"
+
+
 def test_the_head_tells_runs_and_findings_first() -> None:
     run = {"run": "a", "facts": [["Run", "A"]], "notes": []}
     finding = {"id": "f", "severity": "warning", "confidence": 1, "title": "Waits", "impact": None, "evidence": []}
