@@ -14,6 +14,7 @@ from perflab.runs import Engine
 _KV_FULL = 0.95
 _LONGER = 1.2
 _GRAVE = 2.0
+_SHOWN = 0.1
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,8 @@ class TailFacts:
     ----------
     quality
         Of the alignment, 0 to 1.
+    requests, least
+        Placed requests of the point, and how many it takes for a finding.
     most_running
         The most requests that ran while slow ones were waiting; None where none was.
     point
@@ -33,6 +36,8 @@ class TailFacts:
     tail: Tail
     engine: Engine
     quality: float
+    requests: int
+    least: int = 20
     most_running: int | None = None
     point: str = ""
     run: str = ""
@@ -41,7 +46,10 @@ class TailFacts:
 def slow_tail(facts: TailFacts) -> Finding | None:
     """The tail's cause with its share of the excess, and the setting that bears on it; None without a cause."""
     tail = facts.tail
-    if tail.cause is None or tail.cause_share is None or tail.without_ns is None:
+    if tail.cause is None or tail.cause_share is None or tail.without_ns is None or facts.requests < facts.least:
+        return None
+    if tail.cause == "decode" and _longer(tail) is None and not _larger_batch(tail):
+        # Their steps were slower by themselves, and nothing recorded says why.
         return None
     longer = _longer(tail)
     name = f"slow.metric.{tail.metric}"
@@ -62,6 +70,11 @@ def slow_tail(facts: TailFacts) -> Finding | None:
         check=bench_command(facts.engine),
         run=facts.run,
     )
+
+
+def _larger_batch(tail: Tail) -> bool:
+    slow, typical = (tail.common[of].get("batch") for of in ("slow", "typical"))
+    return bool(slow and typical and slow > _LONGER * typical)
 
 
 def _longer(tail: Tail) -> str | None:
@@ -90,29 +103,41 @@ def _remedy(facts: TailFacts) -> str:
 
 def _evidence(facts: TailFacts) -> list[str]:
     tail = facts.tail
-    slow, typical, step = (tail.common[name] for name in ("slow", "typical", "step"))
+    metric = say(f"slow.metric.{tail.metric}")
     told = [
+        _counted(facts),
+        say("slow.finding.without", without=units.show_time(tail.without_ns or 0.0), metric=metric),
+    ]
+    told += [
         say(
-            "slow.finding.counted",
-            slow=units.show_count(len(tail.slow)), typical=units.show_count(len(tail.typical)), point=facts.point,
-            percentile=f"{tail.percentile:g}", limit=units.show_time(tail.limit_ns),
-        ),
-        say("slow.finding.without", without=units.show_time(tail.without_ns or 0.0), metric=say(f"slow.metric.{tail.metric}")),
-        *(
-            say(
-                "slow.finding.part",
-                cause=say(f"slow.cause.{row.cause}"), slow=units.show_time(float(row.slow_ns)),
-                typical=units.show_time(float(row.typical_ns)),
-            )
-            for row in tail.parts.itertuples()
-            if row.cause == tail.cause or (row.share >= 0.1)
-        ),
+            "slow.finding.part",
+            cause=say(f"slow.cause.{row.cause}"), slow=_time(float(row.slow_ns), tail),
+            typical=_time(float(row.typical_ns), tail),
+        )
+        for row in tail.parts.itertuples()
+        if row.cause == tail.cause or row.share >= _SHOWN
     ]  # fmt: skip
-    if tail.metric in ("ttft", "e2el") and slow["ahead"] is not None and typical["ahead"] is not None:
+    slow, typical, step = (tail.common[name] for name in ("slow", "typical", "step"))
+    if tail.metric in ("ttft", "e2el") and slow["ahead"]:
         told.append(say("slow.finding.ahead", slow=f"{slow['ahead']:g}", typical=f"{typical['ahead']:g}"))
-    if tail.metric == "ttft" and step["slow"] > 1:
-        tokens, span = units.show_count(step["prompt_tokens"]), step["span_ns"]
-        took = "" if span is None else say("slow.finding.step_took", span=units.show_time(span))
-        told.append(say("slow.finding.step", slow=step["slow"], tokens=tokens, took=took))
+    if tail.metric == "ttft" and step["slow"] > 1 and step["span_ns"] is not None:
+        tokens, span = units.show_count(step["prompt_tokens"]), units.show_time(step["span_ns"])
+        told.append(say("slow.finding.step", slow=step["slow"], tokens=tokens, span=span))
     told.append(say("slow.finding.inferred", quality=units.show_share(facts.quality)))
     return told
+
+
+def _counted(facts: TailFacts) -> str:
+    tail = facts.tail
+    slow, limit, percentile = units.show_count(len(tail.slow)), units.show_time(tail.limit_ns), f"{tail.percentile:g}"
+    if tail.metric == "itl":
+        return say("slow.finding.counted_gaps", point=facts.point, slow=slow, percentile=percentile, limit=limit)
+    typical = units.show_count(len(tail.typical))
+    return say(
+        "slow.finding.counted", point=facts.point, slow=slow, typical=typical, percentile=percentile, limit=limit
+    )
+
+
+def _time(ns: float, tail: Tail) -> str:
+    """A part's mean; what is less than a hundredth of the slow latency is nothing to speak of."""
+    return say("slow.hardly_any") if abs(ns) < 0.01 * tail.slow_ns else units.show_time(ns)
