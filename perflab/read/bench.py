@@ -10,88 +10,21 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
-
-import pandas as pd
+from typing import Any
 
 from perflab.errors import InputError
 from perflab.messages import say
+from perflab.read.bench_figures import LATENCY, is_streamed, without_empty_families, without_streaming
 from perflab.read.bench_requests import DETAIL_KEYS, chunks_table, requests_table
+from perflab.read.bench_result import BenchMeta, BenchResult, Clock, Kind
 from perflab.read.files import read_text, refusal
 
-Kind = Literal["serve", "latency", "throughput", "startup"]
-Clock = Literal["client", "per_request"]
-
-
-@dataclass(frozen=True)
-class BenchMeta:
-    """What was asked of the benchmark; what the file does not tell is None.
-
-    `request_rate` None with `rate_unbounded` True means everything was sent at once (vLLM's "inf").
-    `extra` holds what `--metadata` and `vllm bench sweep` added, and any key this reader does not know.
-    """
-
-    model: str | None = None
-    tokenizer: str | None = None
-    backend: str | None = None
-    label: str | None = None
-    date: str | None = None
-    num_prompts: int | None = None
-    request_rate: float | None = None
-    rate_unbounded: bool = False
-    max_concurrency: int | None = None
-    burstiness: float | None = None
-    seed: int | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class BenchResult:
-    """One benchmark result.
-
-    Attributes
-    ----------
-    failed, failed_inferred
-        Failed requests; inferred as num_prompts - completed where the file does not say.
-    reported
-        Every metric the file reports under vLLM's name and in vLLM's unit; None where it was not measured.
-        Percentile lists become `p50_latency` and so on.
-    series
-        Values per iteration or position, in vLLM's unit (seconds): `latencies` of `bench latency`, and of
-        `bench serve` results that are not detailed, where None is a request that got no answer.
-    requests, chunks
-        Tables of `perflab.schema`, None when the result is not detailed. `requests` has three more columns:
-        `ttft_ns`, `latency_ns`, `queue_ns` (in the client, before sending), Int64 with NA.
-    clock
-        `client`: times are the client's perf_counter. `per_request`: the file has no start times; every request
-        counts from 0 and `arrival_ns` is NA, so use `ttft_ns` and `latency_ns`. None without tables.
-    latency_from_gaps
-        The file has no latency per request; `latency_ns` is TTFT plus all gaps, about a microsecond too long.
-    """
-
-    path: Path
-    kind: Kind
-    meta: BenchMeta
-    completed: int | None = None
-    failed: int | None = None
-    failed_inferred: bool = False
-    duration_s: float | None = None
-    total_input_tokens: int | None = None
-    total_output_tokens: int | None = None
-    reported: Mapping[str, float | None] = field(default_factory=dict)
-    series: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
-    requests: pd.DataFrame | None = None
-    chunks: pd.DataFrame | None = None
-    clock: Clock | None = None
-    latency_from_gaps: bool = False
-    notes: tuple[str, ...] = ()
+__all__ = ["BenchMeta", "BenchResult", "json_records", "read_bench", "read_bench_all", "result_of"]
 
 
 def read_bench(path: str | Path) -> BenchResult:
@@ -112,8 +45,8 @@ def read_bench_all(path: str | Path) -> list[BenchResult]:
     """Read every benchmark result of a file: one object, JSON lines (`--append-result`), or a list (sweeps)."""
     path = Path(path)
     text, damage = read_text(path)
-    records, notes = _records(text, damage, path)
-    results = [_result(raw, path, notes) for raw in records]
+    records, notes = json_records(text, damage, path)
+    results = [result_of(_flattened(raw), path, notes) for raw in records]
     if not results:
         raise InputError("holds no benchmark result", path=path)
     return results
@@ -127,7 +60,18 @@ def _loads(text: str) -> Any:
     return json.loads(text, parse_constant=_CONSTANTS.__getitem__)
 
 
-def _records(text: str, damage: str | None, path: Path) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+def json_records(
+    text: str, damage: str | None, path: Path, wanted: str = "bench"
+) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+    """The objects of a text: one, a list of them, or one a line; and notes on what was left out.
+
+    `wanted` is what the file should be (a key of `perflab.read.kinds.NAMES`).
+
+    Raises
+    ------
+    InputError
+        When it is not JSON, or holds anything but objects.
+    """
     notes: tuple[str, ...] = ()
     try:
         found = _loads(text)
@@ -138,12 +82,12 @@ def _records(text: str, damage: str | None, path: Path) -> tuple[list[dict[str, 
         if not error.msg.startswith("Extra data"):
             why = damage or f"{error.msg} at column {error.colno}"
             if text.lstrip()[:1] not in ("{", "["):
-                raise refusal(path, "bench") from error
+                raise refusal(path, wanted) from error
             raise InputError(f"is not valid JSON ({why}); copy the file again", path=path, line=error.lineno) from error
         found, notes = _json_lines(text, damage, path)
-    records = [_flattened(item) for item in found if isinstance(item, dict)]
+    records = [item for item in found if isinstance(item, dict)]
     if len(records) < len(found) or not records:
-        raise refusal(path, "bench")
+        raise refusal(path, wanted)
     return records, notes
 
 
@@ -223,7 +167,6 @@ def _kind(raw: dict[str, Any]) -> Kind | None:
     return None
 
 
-_LATENCY = re.compile(r"(mean|median|std|p\d+(?:\.\d+)?)_(\w+)_ms")
 _META = {
     "model_id": "model", "tokenizer_id": "tokenizer", "tokenizer": "tokenizer", "backend": "backend",
     "endpoint_type": "backend", "label": "label", "date": "date", "num_prompts": "num_prompts",
@@ -234,7 +177,14 @@ _COUNTS = frozenset(
 )
 
 
-def _result(raw: dict[str, Any], path: Path, notes: tuple[str, ...]) -> BenchResult:
+def result_of(raw: dict[str, Any], path: Path, notes: tuple[str, ...]) -> BenchResult:
+    """One record, its keys those of `vllm bench`, as a result.
+
+    Raises
+    ------
+    InputError
+        When it is no result of a kind that is known, or holds something else than numbers where these belong.
+    """
     kind = _kind(raw)
     if kind is None:
         raise refusal(path, "bench")
@@ -258,12 +208,15 @@ def _result(raw: dict[str, Any], path: Path, notes: tuple[str, ...]) -> BenchRes
         clock = "client" if requests["arrival_ns"].notna().any() else "per_request"
         notes = (*notes, *more, *(() if clock == "client" else (say("read.no_start_times"),)))
         series = {k: v for k, v in series.items() if k not in ("latencies", "queue_times")}
+    marks: tuple[str, ...] = ()
+    if kind == "serve" and not is_streamed(reported, completed, count["total_output_tokens"]):
+        reported, marks = without_streaming(reported), ("not_streamed",)
     return BenchResult(
         path=path, kind=kind, meta=_meta(raw, count, extra), completed=completed, failed=failed,
         failed_inferred=inferred, duration_s=_number(raw.get("duration")),
         total_input_tokens=count["total_input_tokens"], total_output_tokens=count["total_output_tokens"],
         reported=reported, series=series, requests=requests, chunks=chunks, clock=clock,
-        latency_from_gaps=requests is not None and "latencies" not in raw, notes=notes,
+        latency_from_gaps=requests is not None and "latencies" not in raw, notes=notes, marks=marks,
     )  # fmt: skip
 
 
@@ -300,31 +253,18 @@ def _sorted_values(
             # A latency of exactly 0 is a request that never got an answer.
             series[key] = tuple((_number(v) or None) if key == "latencies" else _number(v) for v in value)
         elif isinstance(value, int | float | None) and (
-            key in metrics["names"] or _LATENCY.fullmatch(key) or key.startswith(("avg_", *metrics["prefixes"]))
+            key in metrics["names"] or LATENCY.fullmatch(key) or key.startswith(("avg_", *metrics["prefixes"]))
         ):
             reported[key] = _number(value)
         else:
             extra[key] = value
-    return _without_empty_families(reported), series, extra
+    return without_empty_families(reported), series, extra
 
 
 def _percentiles(key: str, value: Any) -> Iterator[tuple[str, float | None]]:
     what = key.removesuffix("percentiles").removesuffix("_") or "latency"
     if isinstance(value, dict):
         yield from ((f"p{q}_{what}", _number(v)) for q, v in value.items())
-
-
-def _without_empty_families(reported: dict[str, float | None]) -> dict[str, float | None]:
-    """None for latency families that are 0 throughout: vLLM writes 0 where nothing was measured."""
-    families: dict[str, list[float | None]] = {"rtfx": [reported.get("rtfx")]}
-    for key, value in reported.items():
-        if match := _LATENCY.fullmatch(key):
-            families.setdefault(match[2], []).append(value)
-    empty = {name for name, values in families.items() if not any(values)}
-    return {
-        key: None if key in empty or ((m := _LATENCY.fullmatch(key)) and m[2] in empty) else value
-        for key, value in reported.items()
-    }
 
 
 def _number(value: Any) -> float | None:

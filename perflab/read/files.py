@@ -17,6 +17,7 @@ from typing import BinaryIO, Protocol
 from urllib.parse import quote
 
 from perflab.errors import InputError
+from perflab.read.kinds import IN_ARRAYS, NAMES, OBJECTS
 
 BLOCK = 4 << 20
 """Decompressed bytes a block holds at most."""
@@ -211,34 +212,6 @@ def decoded(data: bytes) -> str:
 
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"|[{}\[\]:]', re.DOTALL)
 
-# What a JSON object is, by keys that only it has; the first line that fits wins.
-_OBJECTS: tuple[tuple[str, frozenset[str]], ...] = tuple(
-    (kind, frozenset(keys.split()))
-    for kind, keys in (
-        ("manifest", "schema perflab_version"),
-        ("kineto", "traceEvents"),
-        ("kineto", "schemaVersion deviceProperties"),
-        ("bench_serve", "completed duration"),
-        ("bench_latency", "avg_latency latencies"),
-        ("bench_throughput", "elapsed_time requests_per_second"),
-        ("bench_throughput", "generate_wall_s output_tps"),
-        ("bench_startup", "avg_cold_startup_time"),
-        ("bench_startup", "avg_warm_startup_time"),
-        ("samples", "t_ns text"),
-        ("telemetry", "t_ns metric value"),
-        ("execution_trace", "schema nodes"),
-        ("rocprof", "rocprofiler-sdk-tool"),
-        ("model_config", "architectures"),
-        ("model_config", "model_type"),
-        ("dashboard", "panels templating"),
-        ("guidellm", "metadata config benchmarks"),
-    )
-)
-_IN_ARRAYS: tuple[tuple[str, frozenset[str]], ...] = (
-    ("kineto", frozenset(("ph",))),
-    ("sweep_summary", frozenset(("completed", "duration"))),
-    ("bench_wrapped", frozenset(("concurrency", "metrics"))),
-)
 _LOG_LINE = re.compile(
     r"^(?:\x1b\[[\d;]*m)*(?:\((?:APIServer|EngineCore|Worker|MainProcess)\S* pid=\d+\)"
     r"|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d"
@@ -250,39 +223,9 @@ _LOG_LINE = re.compile(
 _METRIC_LINE = re.compile(
     r"\s*(?:# (?:HELP|TYPE) [A-Za-z_:][\w:]* |[A-Za-z_:][\w:]*(?:\{[^}\n]*\})? (?:[-+]?[\d.]|NaN)\S*\s*$)", re.MULTILINE
 )
+_CSV_HEAD = re.compile(r"\s*Metric,(?:avg|Value)\b")
+_GUIDELLM_ALONE = re.compile(rb'\s*\{\s*"benchmarks"\s*:\s*\[\s*\{\s*"type_"\s*:\s*"\w*benchmark"')
 _FRONTEND_CATEGORIES = frozenset((b"python_function", b"Trace"))
-
-NAMES = {
-    "manifest": "a run directory's manifest",
-    "kineto": "a torch profiler (Kineto) trace",
-    "kineto_frontend": "a trace of vLLM's front end",
-    "bench": "a benchmark result of vLLM",
-    "bench_serve": "a result of `vllm bench serve`",
-    "bench_latency": "a result of `vllm bench latency`",
-    "bench_throughput": "a result of `vllm bench throughput`",
-    "bench_startup": "a result of `vllm bench startup`",
-    "bench_wrapped": "a list of benchmark results",
-    "bench_printed": "what `vllm bench serve` printed",
-    "sweep_summary": "a summary of `vllm bench sweep`",
-    "samples": "recorded scrapes of /metrics",
-    "telemetry": "recorded telemetry",
-    "execution_trace": "a PyTorch execution trace",
-    "memory_timeline": "a PyTorch memory timeline",
-    "rocprof": "a rocprofiler-sdk result",
-    "model_config": "a model's config.json",
-    "profiler_table": "a table printed by the torch profiler",
-    "metrics": "Prometheus text",
-    "server_log": "a vLLM log",
-    "dashboard": "a Grafana dashboard",
-    "guidellm": "a report of GuideLLM",
-    "llmd_report": "a report of llm-d-benchmark",
-    "vllm_help": "a help text of vLLM",
-    "nsys": "an SQLite export of Nsight Systems",
-    "nsys_report": "a report of Nsight Systems, which only its own tools can read",
-    "sqlite": "an SQLite database",
-    "archive": "an archive",
-}
-"""Every kind `sniff` tells, in words."""
 
 
 def sniff(path: str | Path) -> str | None:
@@ -305,6 +248,8 @@ def sniff(path: str | Path) -> str | None:
             return "kineto_frontend" if _is_frontend(Path(path), head) else kind
         if kind is not None:
             return kind
+        if _GUIDELLM_ALONE.match(head):
+            return "guidellm"
     return _text_kind(decoded(head))
 
 
@@ -372,7 +317,7 @@ def _json_kind(head: bytes) -> str | None:
     if shape == "array":
         return "memory_timeline" if re.match(rb"\s*\[\s*\[", head) else None
     keys = frozenset(found)
-    known = _OBJECTS if shape == "object" else _IN_ARRAYS
+    known = OBJECTS if shape == "object" else IN_ARRAYS
     return next((kind for kind, needed in known if needed <= keys), None)
 
 
@@ -390,6 +335,8 @@ def _text_kind(text: str) -> str | None:
         return "profiler_table"
     if "= Serving Benchmark Result =" in text:
         return "bench_printed"
+    if _CSV_HEAD.match(first):
+        return "aiperf_csv"
     if _METRIC_LINE.match(text):
         return "metrics"
     if text.startswith("usage: vllm ") and "error: " not in text[:4000]:

@@ -20,7 +20,8 @@ import pandas as pd
 from prometheus_client.parser import text_string_to_metric_families
 
 from perflab.errors import InputError
-from perflab.read.files import NAMES, read_lines, read_text, refusal, sniff
+from perflab.read.files import read_lines, read_text, refusal, sniff
+from perflab.read.kinds import NAMES
 from perflab.schema import conform
 
 _SUFFIXES = ("_total", "_bucket", "_sum", "_count", "_info")

@@ -14,7 +14,8 @@ from small_nsys import Export
 
 from perflab.errors import InputError
 from perflab.read.bench import read_bench_all
-from perflab.read.files import NAMES, sniff
+from perflab.read.files import sniff
+from perflab.read.kinds import NAMES
 from perflab.read.kineto import read_kineto
 from perflab.read.nsys_sqlite import read_nsys
 from perflab.read.prometheus import read_metrics, read_samples, read_telemetry

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from perflab.errors import InputError
-from perflab.read.files import NAMES, Blocks, outline, read_head, read_text, refusal, sniff
+from perflab.read.files import Blocks, outline, read_head, read_text, refusal, sniff
+from perflab.read.kinds import NAMES
 
 TEXT = "".join(f"line {n}\n" for n in range(200_000)).encode()
 

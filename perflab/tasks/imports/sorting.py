@@ -14,7 +14,8 @@ from perflab.errors import InputError
 from perflab.messages import say
 from perflab.read.bench import BenchResult, read_bench_all
 from perflab.read.bench_printed import Printed, read_printed
-from perflab.read.files import NAMES, read_lines, sniff
+from perflab.read.files import read_lines, sniff
+from perflab.read.kinds import NAMES
 from perflab.read.kineto import read_kineto
 from perflab.read.nsys_sqlite import read_nsys
 from perflab.read.prometheus import read_metrics

@@ -1,0 +1,193 @@
+"""Exports of AIPerf and of GenAI-Perf, whose form AIPerf keeps: summary JSON and CSV, and AIPerf's records (JSONL).
+
+Their `inter_token_latency` is, for each request, (request latency - time to first token) / (output tokens - 1): vLLM's
+TPOT, and so it is called here. `inter_chunk_latency` is pooled over chunks, which is vLLM's ITL (AIPerf 0.13,
+metrics/types). Both count output tokens with a tokenizer of the client unless told to believe the server.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from perflab.messages import say
+from perflab.read.bench import json_records
+from perflab.read.bench_result import BenchMeta, BenchResult
+from perflab.read.clients.common import (
+    Row,
+    at,
+    count,
+    family,
+    known,
+    moment,
+    number,
+    number_of,
+    positive,
+    rates,
+    span_s,
+    tables,
+    text,
+    total,
+)
+from perflab.read.files import read_text, refusal
+from perflab.units import NS_PER_MS
+
+_FAMILIES = {
+    "time_to_first_token": "ttft",
+    "inter_token_latency": "tpot",
+    "inter_chunk_latency": "itl",
+    "request_latency": "e2el",
+}
+_RATES = {
+    "request_throughput": "request_throughput",
+    "output_token_throughput": "output_throughput",
+    "input_token_throughput": "input_throughput",
+    "total_token_throughput": "total_token_throughput",
+    "goodput": "request_goodput",
+}
+_MILLISECONDS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "sec": 1e3}
+_HEADER = re.compile(r"(?P<name>[^()]+?)\s*(?:\((?P<unit>[^)]*)\))?")
+
+
+def read_aiperf(path: str | Path) -> list[BenchResult]:
+    """A summary, `profile_export_aiperf.json` or `profile_export_genai_perf.json`.
+
+    Raises
+    ------
+    InputError
+        When it is not such a file, or is damaged.
+    """
+    body, damage = read_text(path)
+    documents, notes = json_records(body, damage, Path(path), "aiperf")
+    return [_summary(document, Path(path), notes) for document in documents]
+
+
+def read_aiperf_csv(path: str | Path) -> list[BenchResult]:
+    """The CSV form of a summary; figures have two decimals.
+
+    Raises
+    ------
+    InputError
+        When it is not such a file.
+    """
+    metrics: dict[str, dict[str, Any]] = {}
+    head: list[str] = []
+    for row in _lines(read_text(path)[0]):
+        if row[0] == "Metric":
+            head = [] if "GPU" in row[:2] else row[1:]
+        elif head and (match := _HEADER.fullmatch(row[0].strip())):
+            name = match["name"].strip().lower().replace(" ", "_")
+            values = {key.lower(): number_of(cell) for key, cell in zip(head, row[1:], strict=False)}
+            metrics.setdefault(name, {"avg": values.pop("value", None), **values, "unit": match["unit"] or ""})
+    if not any(name in metrics for name in (*_FAMILIES, *_RATES)):
+        raise refusal(path, "aiperf_csv")
+    return [_summary(metrics, Path(path), (), client="AIPerf or GenAI-Perf", marks=("rounded",))]
+
+
+def _lines(body: str) -> Iterator[list[str]]:
+    try:
+        yield from (row for row in csv.reader(io.StringIO(body)) if row)
+    except csv.Error:
+        return
+
+
+def _summary(
+    document: dict[str, Any], path: Path, notes: tuple[str, ...], client: str | None = None, marks: tuple[str, ...] = ()
+) -> BenchResult:
+    metrics = document["records"] if isinstance(document.get("records"), dict) else document
+    reported: dict[str, float | None] = {}
+    for key, name in _FAMILIES.items():
+        scale = _MILLISECONDS.get(str(at(metrics, key, "unit") or "ms").lower(), 1.0)
+        reported |= family(name, metrics.get(key), scale)
+    prompt, output = (
+        count(at(metrics, f"total_{short}", "avg")) or count(at(metrics, f"{long}_sequence_length", "sum"))
+        for short, long in (("isl", "input"), ("osl", "output"))
+    )
+    done, failed = (count(at(metrics, f"{name}request_count", "avg")) for name in ("", "error_"))
+    duration = positive(at(metrics, "benchmark_duration", "avg"))
+    rate = {ours: number(at(metrics, theirs, "avg")) for theirs, ours in _RATES.items()}
+    converted = ("itl_is_tpot",) if any("tpot" in key for key in reported) else ()
+    is_aiperf = "aiperf_version" in document or isinstance(at(document, "input_config", "loadgen"), dict)
+    return BenchResult(
+        path=path, kind="serve", meta=_meta(document), completed=done, failed=failed if failed or done is None else 0,
+        duration_s=duration, total_input_tokens=prompt, total_output_tokens=output,
+        reported={**rates(duration, None, prompt, output), **known(rate), **known(reported)},
+        client=client or ("AIPerf" if is_aiperf else "GenAI-Perf"), marks=(*converted, "client_tokenizer", *marks),
+        notes=(*notes, *((say("read.cancelled"),) if document.get("was_cancelled") is True else ())),
+    )  # fmt: skip
+
+
+def _meta(document: dict[str, Any]) -> BenchMeta:
+    config = document.get("input_config")
+    load = at(config, "loadgen") or config
+    stimulus = at(config, "perf_analyzer", "stimulus") or {}
+    model = text(at(config, "endpoint", "model_names")) or text(at(config, "model_names")) or text(at(config, "model"))
+    return BenchMeta(
+        model=model or text(at(config, "formatted_model_name")),
+        tokenizer=text(at(config, "tokenizer", "name")) or text(at(config, "tokenizer")),
+        backend=text(at(config, "endpoint", "type")) or text(at(config, "endpoint_type")),
+        num_prompts=count(at(load, "request_count")) or None,
+        request_rate=positive(at(load, "request_rate")) or positive(at(stimulus, "request_rate")),
+        max_concurrency=count(at(load, "concurrency")) or count(at(stimulus, "concurrency")) or None,
+        seed=count(at(config, "input", "random_seed")) or count(at(config, "random_seed")),
+        extra=known({"aiperf": text(document.get("aiperf_version"))}),  # type: ignore[dict-item]
+    )
+
+
+def read_aiperf_records(path: str | Path) -> list[BenchResult]:
+    """AIPerf's records, `profile_export.jsonl`: one request a line. Warm-up requests are left out.
+
+    Raises
+    ------
+    InputError
+        When it is not such a file, or is damaged.
+    """
+    body, damage = read_text(path)
+    records, notes = json_records(body, damage, Path(path), "aiperf_records")
+    if not all(isinstance(record.get("metadata"), dict) for record in records):
+        raise refusal(path, "aiperf_records")
+    measured = [record for record in records if at(record, "metadata", "benchmark_phase") != "warmup"]
+    if len(measured) < len(records):
+        notes = (*notes, say("read.warm_ups_left_out", n=len(records) - len(measured)))
+    rows = [_row(record) for record in measured]
+    requests, chunks = tables(rows)
+    answered = [row for row in rows if row.ok]
+    prompt, output = total([row.prompt_tokens for row in answered]), total([row.output_tokens for row in answered])
+    duration = span_s(answered)
+    return [BenchResult(
+        path=Path(path), kind="serve", meta=BenchMeta(), completed=len(answered), failed=len(rows) - len(answered),
+        duration_s=duration, total_input_tokens=prompt, total_output_tokens=output,
+        reported=rates(duration, len(answered), prompt, output), requests=requests, chunks=chunks, clock="epoch",
+        client="AIPerf", marks=("client_tokenizer",), notes=notes,
+    )]  # fmt: skip
+
+
+def _row(record: dict[str, Any]) -> Row:
+    values = record.get("metrics")
+    start = moment(at(record, "metadata", "request_start_ns"), 1)
+    ttft, latency = (_after(values, name) for name in ("time_to_first_token", "request_latency"))
+    first = None if start is None or ttft is None else start + ttft
+    gaps = at(values, "inter_chunk_latency", "value")
+    gaps = [moment(gap, NS_PER_MS) for gap in gaps] if isinstance(gaps, list) else []
+    chunks: list[int] = []
+    if first is not None and None not in gaps and gaps:
+        chunks = [first]
+        for gap in gaps:
+            chunks.append(chunks[-1] + (gap or 0))
+    return Row(
+        arrival_ns=start, first_ns=first, finish_ns=None if start is None or latency is None else start + latency,
+        prompt_tokens=count(at(values, "input_sequence_length", "value")),
+        output_tokens=count(at(values, "output_sequence_length", "value")),
+        ok=not record.get("error") and at(record, "metadata", "was_cancelled") is not True,
+        chunks=chunks if not chunks or abs(chunks[-1]) < 1 << 62 else (),
+    )  # fmt: skip
+
+
+def _after(values: Any, name: str) -> int | None:
+    scale = _MILLISECONDS.get(str(at(values, name, "unit") or "ms"), 1.0)
+    found = positive(at(values, name, "value"))
+    return None if found is None else moment(found * scale, NS_PER_MS)
