@@ -2,7 +2,7 @@
 
 Nothing is dropped by it: figures of the steady part stand beside those of the whole point.
 
-- *Level*: the median over time of requests in flight.
+- *Level*: the median over time of requests in flight, while there are any.
 - *Warm-up* ends when the load is there (in flight first at 90 % of the level) and has turned over once (as many
   requests have ended since as the level): until then the burst of the start is what is measured.
 - *Drain* begins when in flight last leaves 90 % of the level: nothing takes the place of what ends.
@@ -25,8 +25,9 @@ FULL = 0.9
 """Share of the level from which the load counts as there (judgement: one of ten places may be changing hands)."""
 TURNOVERS = 2.0
 """Fewest turnovers in a steady state (judgement)."""
-GROWS = 1.5
-"""Requests in flight in the last third of an open loop over those in the first, from which they are said to grow."""
+GROWS = 1.4
+"""Requests in flight in the last third of the time in which they are sent over those in the second, from which they are
+said to grow (judgement: 1.67 where they grow evenly from the start)."""
 LOCKSTEP = 0.5
 """Rayleigh's resultant length of arrivals, from which requests are said to run in waves; evenly spread ones have about
 one over the root of their number."""
@@ -60,7 +61,8 @@ class LoadPhases:
         Rayleigh's resultant length of arrivals by the mean life of a request, 0 to 1; None where the load was not
         limited by requests at once.
     growth
-        In flight in the last third of the middle over the first third; None where it is not known.
+        Of an open loop: in flight in the last third of the time in which requests are sent over the second; None where
+        a third is shorter than a request's mean life, so that the start is still in it.
     table
         `COLUMNS`, a row a phase and then `whole`. Latencies are of requests sent in the phase; NaN where there are
         none.
@@ -145,13 +147,13 @@ def load_phases(
     begin, end = _middle(requests, origin, at, count, level)
     ends = _seconds(requests, "finish_ns", origin)
     turnovers = float(((ends > begin) & (ends <= end)).sum()) / level
-    growth = _growth(at, count, begin, end) if concurrency is None else None
+    growth = _growth(requests, origin, at, count) if concurrency is None else None
     lockstep = _lockstep(requests, origin, begin, end) if concurrency is not None and concurrency > 1 else None
     status: Status = "steady"
-    if turnovers < TURNOVERS:
-        status = "too_short"
-    elif growth is not None and growth >= GROWS and _beyond_chance(growth, level):
+    if growth is not None and growth >= GROWS and _beyond_chance(growth, level):
         status = "growing"
+    elif turnovers < TURNOVERS:
+        status = "too_short"
     elif lockstep is not None and lockstep >= LOCKSTEP:
         status = "waves"
     middle = "steady" if status in ("steady", "waves") else "middle"
@@ -167,8 +169,8 @@ def load_phases(
 
 
 def _median_over_time(at: _Floats, count: _Floats) -> float:
-    """The value that `count` is at or below for half of the time."""
-    held = np.diff(at)
+    """The value that `count` is at or below for half of the time in which it is above 0."""
+    held = np.diff(at) * (count[:-1] > 0)
     order = np.argsort(count[:-1], kind="stable")
     reached = np.cumsum(held[order])
     return float(count[:-1][order][np.searchsorted(reached, reached[-1] / 2)])
@@ -187,12 +189,13 @@ def _middle(requests: pd.DataFrame, origin: int, at: _Floats, count: _Floats, le
     return min(begin, leaves), leaves
 
 
-def _growth(at: _Floats, count: _Floats, begin: float, end: float) -> float | None:
-    third = (end - begin) / 3
-    if third <= 0:
+def _growth(requests: pd.DataFrame, origin: int, at: _Floats, count: _Floats) -> float | None:
+    sent, ends = _seconds(requests, "arrival_ns", origin), _seconds(requests, "finish_ns", origin)
+    third = float(np.nanmax(sent)) / 3
+    if third < float(np.nanmean(ends - sent)) or third <= 0:
         return None
-    first, last = _mean_between(at, count, begin, begin + third), _mean_between(at, count, end - third, end)
-    return last / first if first else None
+    second, last = _mean_between(at, count, third, 2 * third), _mean_between(at, count, 2 * third, 3 * third)
+    return last / second if second else None
 
 
 def _beyond_chance(growth: float, level: float) -> bool:
