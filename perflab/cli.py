@@ -93,6 +93,11 @@ def _parser() -> argparse.ArgumentParser:
                 "--attribution", action=argparse.BooleanOptionalAction,
                 help="operator, layer and part of the model of every kernel; by default where traces are small",
             )  # fmt: skip
+        if name == "latency":
+            sub.add_argument(
+                "--explain", nargs="?", type=_percentile, const=99.0, metavar="PERCENTILE",
+                help="why requests from this percentile on were slow (default: 99); needs step records",
+            )  # fmt: skip
         _own_files(sub, rules=name == "breakdown")
         sub.set_defaults(command=command)
 
@@ -129,6 +134,14 @@ def _own_files(parser: argparse.ArgumentParser, *, rules: bool = True) -> None:
     parser.add_argument(
         "--thresholds", type=Path, metavar="FILE", help="thresholds of yours (default: $PERFLAB_THRESHOLDS)"
     )
+
+
+def _percentile(text: str) -> float:
+    """`99`, or `p99`."""
+    value = float(text.removeprefix("p"))
+    if not 50 <= value < 100:
+        raise argparse.ArgumentTypeError(f"{text} is not from 50 to below 100")
+    return value
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -203,7 +216,15 @@ def _latency(args: argparse.Namespace) -> int:
     from perflab.tasks.latency import latency
 
     result = latency(args.paths, thresholds=args.thresholds)
-    print(_json(result.to_json()) if args.json else terminal.latency(result))
+    slow = None
+    if args.explain is not None:
+        from perflab.tasks.slow_requests import slow_requests
+
+        slow = slow_requests(args.paths, percentile=args.explain, thresholds=args.thresholds)
+    if args.json:
+        print(_json(result.to_json() | ({} if slow is None else {"slow_requests": slow.to_json()})))
+    else:
+        print("\n\n".join(filter(None, (terminal.latency(result), slow and terminal.slow_requests(slow)))))
     return 0
 
 

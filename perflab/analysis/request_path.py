@@ -4,7 +4,8 @@ Causes, in the order of a request's life:
 
 - `arriving`: sent and not yet in the engine's hands (client, network, front end). An engine takes in requests between
   two steps, so this ends with a step.
-- `queued`: in the engine, its own prompt not begun: waiting for room, or behind the step that runs.
+- `queued`: among those the scheduler counts as waiting: for a seat, for cache, or for room in a step.
+- `behind_step`: scheduled, while the step before its own still ran (an engine that schedules ahead).
 - `prefill`: its own prompt, or of a step that computed several prompts its part by tokens.
 - `others_prefill`: other prompts in that step; and what steps of its decoding took longer because they also computed
   prompts of others.
@@ -30,9 +31,10 @@ from perflab.analysis.intervals import Ints, as_ints
 from perflab.analysis.request_steps import StepJoin
 
 CAUSES: tuple[str, ...] = (
-    "arriving", "queued", "prefill", "others_prefill", "decode", "slow_steps", "preempted", "delivery",
+    "arriving", "queued", "behind_step", "prefill", "others_prefill", "decode", "slow_steps", "preempted", "delivery",
 )  # fmt: skip
-BEFORE_FIRST, BETWEEN = ("arriving", "queued", "prefill", "others_prefill"), CAUSES[3:7]
+_BEFORE, _BETWEEN, _DELIVERY = slice(0, 5), slice(4, 8), 8
+BEFORE_FIRST, BETWEEN = CAUSES[_BEFORE], CAUSES[_BETWEEN]
 _ALIKE = (0.8, 1.25)
 _ENOUGH = 3
 _SLOW = 1.5
@@ -50,8 +52,8 @@ class Paths:
         negative).
     facts
         A row a request: what it met. `first_step`, `last_step`, `begin_step` (the first that computed its prompt),
-        `admitted_ns`, `begun_ns`, `waited_steps` (counts that have it waiting), `arriving_in_prefill_ns` (of
-        `arriving`, in steps that computed prompts), `queued_in_prefill_ns`, `mates` (others whose prompt its last
+        `admitted_ns`, `scheduled_ns`, `begun_ns`, `waited_steps` (counts that have it waiting),
+        `arriving_in_prefill_ns` (of `arriving`, in steps that computed prompts), `queued_in_prefill_ns`, `mates` (others whose prompt its last
         prefill step completed), `prefill_tokens` (of that step), `batch` (mean of its decode steps), `kv_usage`
         (largest it met), `idle_engine` (the engine had nobody when it came) and `prefill_how`: steps, like_steps,
         server_mean or undivided, which then holds `arriving` too.
@@ -96,14 +98,14 @@ def split_paths(
     last_delivery = last_ns - end[life.last]
     ids = placed["request_id"].to_numpy(np.int64)
     parts = np.zeros((3, len(placed), len(CAUSES)), dtype=np.int64)
-    parts[0, :, :4] = parts[1, :, :4] = before
-    parts[1, :, 3:7] += between
-    parts[2, :, 3:7] = between
-    parts[:, :, 7] = first_delivery, last_delivery, last_delivery - first_delivery
+    parts[0, :, _BEFORE] = parts[1, :, _BEFORE] = before
+    parts[1, :, _BETWEEN] += between
+    parts[2, :, _BETWEEN] = between
+    parts[:, :, _DELIVERY] = first_delivery, last_delivery, last_delivery - first_delivery
     # A last token that a prompt's launch held up was not late by front end or client.
     held = life.steps["held_ns"].to_numpy(np.int64)[life.last]
-    parts[1:, :, 3] += held
-    parts[1:, :, 7] -= held
+    parts[1:, :, _BETWEEN.start] += held
+    parts[1:, :, _DELIVERY] -= held
     ttft, e2el, decoding = (
         pd.DataFrame(part, columns=list(CAUSES)).assign(request_id=ids, total_ns=part.sum(axis=1)) for part in parts
     )
@@ -221,6 +223,7 @@ class _Life:
     how: NDArray[np.object_]
     begun: Ints
     admitted: Ints
+    planned: Ints
     idle: NDArray[np.bool_]
     lost: dict[int, tuple[int, int]]
     pace: Ints
@@ -247,15 +250,18 @@ class _Life:
             how[at] = told
             latest = end[first[at]]
             begun[at] = arrival[at] if length is None else max(int(arrival[at]), int(latest - length))
-        before = np.where(entered > 0, end[np.maximum(entered - 1, 0)], arrival)
-        admitted = np.where(idle, begun, np.clip(before, arrival, begun))
+        # Counts of a step have those who were taken in, and scheduled, when the step before it was done.
+        admitted, planned = (
+            np.where(idle, begun, np.clip(np.where(step > 0, end[np.maximum(step - 1, 0)], arrival), arrival, begun))
+            for step in (entered, scheduled)
+        )
         return cls(
-            steps, first, last, entered, scheduled, arrival, prompts, further, how, begun, admitted, idle, {},
-            _pace(steps),
+            steps, first, last, entered, scheduled, arrival, prompts, further, how, begun, admitted, planned,
+            idle, {}, _pace(steps),
         )  # fmt: skip
 
     def before_first(self) -> Ints:
-        """Arriving, queued, own and others' prompts of each request, ns."""
+        """`BEFORE_FIRST` of each request, ns."""
         end = self.steps["end_ns"].to_numpy(np.int64)
         tokens = np.maximum(self.steps["prompt_tokens"].to_numpy(np.int64)[self.first], 1)
         whole = end[self.first] - self.begun
@@ -263,7 +269,8 @@ class _Life:
         last_began = np.maximum(self.begun, end[np.maximum(self.first - 1, 0)])
         shared = np.where(self.further > 0, np.minimum(end[self.first] - last_began, whole), whole)
         others = np.rint(shared * (1 - np.clip(self.prompts / tokens, 0, 1))).astype(np.int64)
-        return np.stack([self.admitted - self.arrival, self.begun - self.admitted, whole - others, others], axis=1)
+        stages = (self.admitted - self.arrival, self.planned - self.admitted, self.begun - self.planned)
+        return np.stack([*stages, whole - others, others], axis=1)
 
     def between(self, at: int, missed: int, times: pd.Series | None) -> Ints:
         """Others' prompts, decoding, slow steps and lost place from the first token's step to the last one's, ns."""
@@ -292,6 +299,7 @@ class _Life:
             "last_step": self.last,
             "begin_step": np.maximum(self.first - self.further, 0),
             "admitted_ns": self.admitted,
+            "scheduled_ns": self.planned,
             "begun_ns": self.begun,
             "waited_steps": np.maximum(self.scheduled - self.entered, 0),
             "arriving_in_prefill_ns": _inside(end, prefill, self.arrival, self.admitted),

@@ -47,8 +47,8 @@ class SlowPoint:
     tails, findings
         By metric, those that could be told, and the findings of those that have a cause.
     agreement
-        Means over requests of the time from being taken in to the first token, ns: by the steps, and by the server's
-        own histograms (None where it was not scraped). They are independent of each other.
+        Means over requests, ns, by the steps and by the server's own histograms, which are independent of each other:
+        `queue` and `prefill` (from scheduled to first token), each (ours, the server's or None).
     """
 
     run: Run
@@ -60,7 +60,7 @@ class SlowPoint:
     paths: Paths | None = None
     tails: Mapping[Metric, Tail] = field(default_factory=dict)
     findings: Mapping[Metric, Finding] = field(default_factory=dict)
-    agreement: tuple[float, float | None] | None = None
+    agreement: Mapping[str, tuple[float, float | None]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -96,11 +96,10 @@ class SlowPoint:
                 "requests": self.alignment.requests, "placed": self.alignment.placed,
                 "quality": self.alignment.quality, "delay_ns": self.alignment.delay_ns,
             }  # fmt: skip
-        if self.agreement is not None:
-            ours, theirs = self.agreement
-            found["before_first_token_ns"] = {
-                "steps": round(ours), "server": None if theirs is None else round(theirs),
-            }  # fmt: skip
+        found["agreement"] = {
+            name: {"steps_ns": round(ours), "server_ns": None if theirs is None else round(theirs)}
+            for name, (ours, theirs) in self.agreement.items()
+        }
         return found
 
 
@@ -296,7 +295,12 @@ def _most_running(join: StepJoin, paths: Paths, slow: Sequence[int]) -> int | No
     return max((int(running[begin:end].max()) for begin, end in spans if end > begin), default=None)
 
 
-def _agreement(paths: Paths, means: Mapping[str, float]) -> tuple[float, float | None]:
-    ours = float(paths.ttft[["queued", "prefill", "others_prefill"]].sum(axis=1).mean())
-    known = _PREFILL in means and _QUEUE in means
-    return ours, (means[_PREFILL] + means[_QUEUE]) * units.NS_PER_S if known else None
+def _agreement(paths: Paths, means: Mapping[str, float]) -> dict[str, tuple[float, float | None]]:
+    ours = {
+        "queue": paths.ttft["queued"], "prefill": paths.ttft[["behind_step", "prefill", "others_prefill"]].sum(axis=1)
+    }  # fmt: skip
+    theirs = {"queue": means.get(_QUEUE), "prefill": means.get(_PREFILL)}
+    return {
+        name: (float(values.mean()), None if (told := theirs[name]) is None else told * units.NS_PER_S)
+        for name, values in ours.items()
+    }

@@ -10,6 +10,18 @@ from perflab.terminal.histories import history
 from perflab.terminal.latencies import latency
 from perflab.terminal.machine import doctor
 from perflab.terminal.runs import ProgressPrinter, plan, run_outcome
+from perflab.terminal.slow_requests import slow_requests
 from perflab.terminal.text import table
 
-__all__ = ["ProgressPrinter", "breakdown", "compare", "doctor", "history", "latency", "plan", "run_outcome", "table"]
+__all__ = [
+    "ProgressPrinter",
+    "breakdown",
+    "compare",
+    "doctor",
+    "history",
+    "latency",
+    "plan",
+    "run_outcome",
+    "slow_requests",
+    "table",
+]
