@@ -53,7 +53,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: str
     workload: str
     data: str = "random"
-    kind: Literal["serve", "latency", "throughput"] = "serve"
+    kind: Literal["serve", "latency", "throughput", "startup", "forward"] = "serve"
     input_len: int | None = None
     output_len: int | None = None
     load: Load = Load()

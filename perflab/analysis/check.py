@@ -20,6 +20,7 @@ ITL = "time between tokens"
 TPOT = "time per output token"
 TAIL = "high percentiles"
 THROUGHPUT = "throughput"
+PEAK = "peak throughput"
 LOAD = "the load"
 
 

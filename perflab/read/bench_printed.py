@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from perflab.errors import InputError
@@ -49,35 +48,16 @@ _ASKED = ("max_concurrency", "request_rate", "burstiness")
 _REPORTED = tuple(dict.fromkeys(name for name in _NAMES.values() if name not in (*_COUNTS, *_ASKED)))
 
 
-@dataclass(frozen=True)
-class Printed:
-    """One printed table: requests completed, duration to 10 ms, tokens generated; None where a line is missing."""
-
-    completed: int | None
-    duration_s: float | None
-    output_tokens: int | None
-
-    def is_of(self, result: BenchResult) -> bool:
-        """Whether `result` is what was printed."""
-        if self.duration_s is None or result.duration_s is None:
-            return False
-        same = (self.completed, self.output_tokens) == (result.completed, result.total_output_tokens)
-        return same and abs(self.duration_s - result.duration_s) <= 0.00501
-
-
-def read_printed(path: str | Path) -> list[Printed]:
-    """Every table that was printed into a file, as far as it serves to find the JSON it belongs to.
-
-    Raises
-    ------
-    InputError
-        When there is none.
-    """
-    return [Printed(one.completed, one.duration_s, one.total_output_tokens) for one in read_printed_results(path)]
+def is_printed_of(printed: BenchResult, result: BenchResult) -> bool:
+    """Whether a printed table is of `result`, a JSON result: requests, tokens, and duration to 10 ms."""
+    if printed.duration_s is None or result.duration_s is None:
+        return False
+    same = (printed.completed, printed.total_output_tokens) == (result.completed, result.total_output_tokens)
+    return same and abs(printed.duration_s - result.duration_s) <= 0.00501
 
 
 def read_printed_results(path: str | Path) -> list[BenchResult]:
-    """Every table that was printed into a file, as a result of its own.
+    """Every table that was printed into a file.
 
     Raises
     ------

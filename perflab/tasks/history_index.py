@@ -21,7 +21,7 @@ from perflab.analysis.latency import DISTRIBUTIONS, RATES
 from perflab.capture.cache import cache_folder, write_whole
 from perflab.errors import CaptureError, InputError
 from perflab.messages import say
-from perflab.read.bench import read_bench_all
+from perflab.read.results import read_results
 from perflab.runs import MANIFEST, Hardware, Manifest, Point, Run, open_run
 from perflab.tasks.latency import measured_metrics
 from perflab.tasks.provenance import describe_hardware
@@ -187,7 +187,7 @@ def _points(run: Run) -> tuple[list[PointRecord], list[str]]:
 
 
 def _point(run: Run, point: Point) -> PointRecord:
-    metrics = measured_metrics(read_bench_all(run.file(point.bench or ""))[0], point.slos)
+    metrics = measured_metrics(read_results(run.file(point.bench or ""))[0], point.slos)
     return PointRecord(
         point.workload, point.data, point.input_len, point.output_len, point.load.label, point.model, figures(metrics)
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from perflab.analysis.checks import BenchFacts, Check, bench_checks
+from perflab.analysis.checks import Check, bench_checks
 from perflab.analysis.finding import Finding
 from perflab.analysis.findings import server_findings
 from perflab.analysis.goodput import Goodput, objectives
@@ -26,19 +26,33 @@ from perflab.analysis.load.phases import LoadPhases, load_phases, mean_in_flight
 from perflab.analysis.load.ttft_split import TtftSplit, ttft_split
 from perflab.analysis.metrics import counter_deltas, gauge_statistics, histogram_counts, histogram_means
 from perflab.analysis.own import own_checks
+from perflab.analysis.token_times import with_token_times
 from perflab.errors import InputError
 from perflab.knowledge.thresholds import Thresholds
 from perflab.messages import say
-from perflab.read.bench import BenchResult, read_bench_all
-from perflab.read.files import sniff
+from perflab.read.bench_result import BenchResult
 from perflab.read.prometheus import read_metrics, read_samples
+from perflab.read.results import read_results
 from perflab.runs import Engine, Load, Point, Run, is_run
 from perflab.tasks.find import find_runs
 from perflab.tasks.load import LoadAnswer, load_answers
 from perflab.tasks.load_evidence import RunRecords, gpus_of, load_evidence
+from perflab.tasks.measured_facts import bench_facts, definitions
 from perflab.tasks.own import user_thresholds
+from perflab.tasks.result_files import RESULTS, KnownFile, result_files
 
-_RESULTS = ("bench_serve", "bench_latency", "bench_throughput")
+__all__ = [
+    "RESULTS",
+    "SHOWN",
+    "LatencyReport",
+    "MeasuredPoint",
+    "OfflinePoint",
+    "ServerView",
+    "latency",
+    "measured_metrics",
+    "per_gpu",
+]
+
 SHOWN = ("mean", "p50", "p90", "p95", "p99")
 
 
@@ -119,6 +133,8 @@ class MeasuredPoint:
             "source": str(self.source),
             "run": self.run,
             "point": self.point.id,
+            "client": self.result.client,
+            "definitions": definitions(self.result),
             "completed": self.result.completed,
             "failed": self.result.failed,
             "request_rate": self.point.load.rate,
@@ -136,7 +152,7 @@ class MeasuredPoint:
 
 @dataclass(frozen=True)
 class OfflinePoint:
-    """A result of `vllm bench latency` or `vllm bench throughput`: an engine of its own, no server, no single requests.
+    """A result of `vllm bench latency`, `throughput`, `startup` or `forward`: an engine of its own, no single requests.
 
     `metrics` holds vLLM's own figures: latencies of a whole batch in seconds, or rates.
     """
@@ -167,15 +183,16 @@ class LatencyReport:
     offline: list[OfflinePoint] = field(default_factory=list)
     load: list[LoadAnswer] = field(default_factory=list)
     slos: Mapping[str, float] = field(default_factory=dict)
+    price_per_gpu_hour: float | None = None
 
     @property
     def points(self) -> pd.DataFrame:
         """One row a measured point.
 
         Columns: `run`, `point`, `workload`, `data`, `input_len`, `output_len`, `load`, `concurrency`, `rate`, `repeat`,
-        `server_run`, `num_prompts`, `completed`, `failed`, `duration_s`, then `<metric>_<statistic>_ms` for ttft, tpot,
-        itl and e2el with mean, p50, p90, p95, p99, then the rates, then `gpus` and the rates of tokens per GPU, then
-        `source` (computed or reported). NA where not measured.
+        `server_run`, `num_prompts`, `completed`, `failed`, `duration_s`, `client`, then
+        `<metric>_<statistic>_ms` for ttft, tpot, itl and e2el with mean, p50, p90, p95, p99, then the rates, then
+        `gpus` and the rates of tokens per GPU, then `source` (computed or reported). NA where not measured.
         """
         return pd.DataFrame([_row(measured) for measured in self.runs], columns=_columns())
 
@@ -199,7 +216,7 @@ def latency(
     statistic: str = "p99",
     price_per_gpu_hour: float | None = None,
 ) -> LatencyReport:
-    """Latency and throughput of runs (by path or recorded name), or of result files of `vllm bench serve`.
+    """Latency and throughput of runs (by path or recorded name), or of result files of any client.
 
     Parameters
     ----------
@@ -225,8 +242,8 @@ def latency(
     for part in parts:
         if Path(part).is_file():
             found += _of_file(Path(part), asked)
-        elif files := _result_files(Path(part)):
-            found += [point for file in files for point in _of_file(file, asked)]
+        elif files := _known_files(Path(part)):
+            found += [point for file in files for point in _of_file(file.path, asked, file.results)]
         else:
             for run in find_runs(part):
                 measured, missed = _of_run(run, asked)
@@ -242,6 +259,7 @@ def latency(
         skipped,
         [point for point in found if isinstance(point, OfflinePoint)],
         slos=asked.slos or _agreed(points),
+        price_per_gpu_hour=price_per_gpu_hour,
     )
     answers = load_answers(
         points, report.points, slos=report.slos, statistic=statistic, price_per_gpu_hour=price_per_gpu_hour,
@@ -264,16 +282,16 @@ def _agreed(measured: Sequence[MeasuredPoint]) -> dict[str, float]:
     return known[0] if known and all(one == known[0] for one in known) else {}
 
 
-def _result_files(folder: Path) -> list[Path]:
-    """The benchmark results in a folder that is no run; summaries of sweeps repeat them and are left out."""
-    if not folder.is_dir() or is_run(folder):
-        return []
-    return [file for file in sorted(folder.rglob("*.json")) if sniff(file) in _RESULTS]
+def _known_files(folder: Path) -> list[KnownFile]:
+    """The benchmark results in a folder that is no run."""
+    return result_files(folder) if folder.is_dir() and not is_run(folder) else []
 
 
-def _of_file(path: Path, asked: _Asked) -> list[MeasuredPoint | OfflinePoint]:
+def _of_file(
+    path: Path, asked: _Asked, results: Sequence[BenchResult] | None = None
+) -> list[MeasuredPoint | OfflinePoint]:
     found: list[MeasuredPoint | OfflinePoint] = []
-    for number, result in enumerate(read_bench_all(path)):
+    for number, result in enumerate(read_results(path) if results is None else results):
         load = Load(concurrency=result.meta.max_concurrency, rate=result.meta.request_rate)
         name = path.stem if number == 0 else f"{path.stem}#{number + 1}"
         point = Point(id=name, workload=name, load=load, num_prompts=result.meta.num_prompts, status="complete")
@@ -291,7 +309,7 @@ def _of_run(run: Run, asked: _Asked) -> tuple[list[MeasuredPoint | OfflinePoint]
             missed.append(say("latency.skipped", run=run.manifest.title, point=point.id, reason=reason))
             continue
         path = run.file(point.bench)
-        result = read_bench_all(path)[0]
+        result = read_results(path)[0]
         found.append(_measured(run.manifest.title, path, point, result, _server(run, point), records, asked))
     return found, missed
 
@@ -315,13 +333,13 @@ def _server(run: Run, point: Point) -> ServerView:
 def measured_metrics(result: BenchResult, slos: Mapping[str, float]) -> dict[str, Any]:
     """The metrics of one result in the shape of the JSON contract, computed where it is detailed, else as reported."""
     if result.requests is None:
-        return metrics_from_reported(result.reported, result.completed)
+        return with_token_times(metrics_from_reported(result.reported, result.completed), None, None, result.reported)
     metrics = latency_metrics(result.requests, result.chunks, result.duration_s, slos)
     if result.latency_from_gaps:
         # Rebuilt latencies are a microsecond long; vLLM's own figure, where it wrote one, is the right one.
         reported = metrics_from_reported(result.reported, result.completed)["e2el_ms"]
         metrics["e2el_ms"] = reported or metrics["e2el_ms"]
-    return metrics
+    return with_token_times(metrics, result.requests, result.chunks, result.reported)
 
 
 def _measured(
@@ -344,20 +362,8 @@ def _measured(
         evidence = load_evidence(
             records, point, result.requests, metrics, deltas=server.deltas, means=server.means, settings=engine.settings
         )
-    facts = BenchFacts(
-        completed=result.completed,
-        failed=result.failed,
-        num_prompts=point.num_prompts or result.meta.num_prompts,
-        rate=point.load.rate,
-        concurrency=point.load.concurrency,
-        duration_s=result.duration_s,
-        total_output_tokens=result.total_output_tokens,
-        metrics=metrics,
-        requests=result.requests,
-        data=point.data,
-        deltas=server.deltas,
-        server_means=server.means,
-        thresholds=asked.thresholds,
+    facts = bench_facts(
+        point, result, metrics, deltas=server.deltas, means=server.means, records=records, thresholds=asked.thresholds
     )
     checks = [
         *bench_checks(facts),
@@ -395,7 +401,7 @@ def _goodput(result: BenchResult, slos: Mapping[str, float]) -> Goodput | None:
 
 def _columns() -> list[str]:
     facts = ["run", "point", "workload", "data", "input_len", "output_len", "load", "concurrency", "rate"]
-    facts += ["repeat", "server_run", "num_prompts", "completed", "failed", "duration_s"]
+    facts += ["repeat", "server_run", "num_prompts", "completed", "failed", "duration_s", "client"]
     statistics = [f"{name.removesuffix('_ms')}_{shown}_ms" for name in DISTRIBUTIONS for shown in SHOWN]
     return [*facts, *statistics, *RATES, "gpus", *PER_GPU, "source"]
 
@@ -418,6 +424,7 @@ def _row(measured: MeasuredPoint) -> dict[str, Any]:
         "completed": result.completed,
         "failed": result.failed,
         "duration_s": result.duration_s,
+        "client": result.client,
         "source": metrics["source"],
     }
     for name in DISTRIBUTIONS:

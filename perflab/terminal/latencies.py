@@ -40,7 +40,7 @@ def latency(report: LatencyReport) -> str:
 
 
 def _offline(points: Sequence[OfflinePoint]) -> str:
-    """Figures of `vllm bench latency` and `throughput` as vLLM reported them."""
+    """Figures of `vllm bench latency`, `throughput`, `forward` and `startup` as vLLM reported them."""
     shown = {
         "batch mean (ms)": ("avg_latency", 1000.0, 1),
         "p50 (ms)": ("p50_latency", 1000.0, 1),
@@ -48,12 +48,35 @@ def _offline(points: Sequence[OfflinePoint]) -> str:
         "req/s": ("request_throughput", 1.0, 2),
         "total tok/s": ("total_token_throughput", 1.0, 1),
     }
+    timed = [point for point in points if point.result.kind != "startup"]
     rows = [
         [point.run, point.point.id, f"vllm bench {point.result.kind}"]
         + [number(_scaled(point.metrics.get(name), scale), digits) for name, scale, digits in shown.values()]
+        for point in timed
+    ]
+    blocks = (
+        ["Without a server: an engine of its own\n" + table(["run", "point", "by", *shown], rows, left=3)]
+        if rows
+        else []
+    )
+    starts = [point for point in points if point.result.kind == "startup"]
+    if starts:
+        blocks.append(_starts(starts))
+    return "\n\n".join(blocks)
+
+
+def _starts(points: Sequence[OfflinePoint]) -> str:
+    """Times of `vllm bench startup`, in seconds."""
+    names = [f"{when} {what}" for when in ("cold", "warm") for what in ("startup", "compilation")]
+    rows = [
+        [
+            point.run,
+            point.point.id,
+            *(number(point.metrics.get(f"avg_{name.replace(' ', '_')}_time"), 2) for name in names),
+        ]
         for point in points
     ]
-    return "Without a server: an engine of its own\n" + table(["run", "point", "by", *shown], rows, left=3)
+    return "Starts of an engine, means in seconds\n" + table(["run", "point", *names], rows, left=2)
 
 
 def _scaled(value: float | None, scale: float) -> float | None:

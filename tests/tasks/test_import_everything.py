@@ -13,7 +13,6 @@ from perflab.tasks.imports import import_files
 FOLDERS = ("facts/samples", "fixtures/bench", "fixtures/metrics", "fixtures/logs")
 UNKNOWN = "nothing perflab knows by its content"
 TABLE = "a table printed by the torch profiler; the trace it sums up is not here"
-PRINTED = "what `vllm bench serve` printed, with rounded figures only; give its JSON result"
 S, B, F = "facts/samples", "facts/samples/bench", "fixtures"
 SWEEP = f"{S}/sweep/results/exp1/SERVE--max_num_seqs=4-BENCH--"
 
@@ -24,6 +23,9 @@ POINTS = {
     f"{B}/serve_detailed.json": ["serve_detailed"],
     f"{B}/latency.json": ["latency"],
     f"{B}/throughput.json": ["throughput"],
+    f"{B}/startup.json": ["startup"],
+    f"{B}/serve.stdout.txt": ["serve.stdout"],
+    f"{B}/serve_detailed.stdout.txt": ["serve_detailed.stdout"],
     f"{SWEEP}in32/run=0.json": ["max_num_seqs=4-in32-n0"],
     f"{SWEEP}in32/run=1.json": ["max_num_seqs=4-in32-n1"],
     f"{SWEEP}in32/summary.json": ["max_num_seqs=4-in32-n0", "max_num_seqs=4-in32-n1"],
@@ -40,6 +42,9 @@ POINTS = {
         "sm120_random_isl8k_mtp2_warmup_c24_num24_bench"
     ],
     f"{F}/bench/mystous-vllm_hybrid/vanilla_run3/result.json": ["result"],
+    f"{F}/bench/llm-d-benchmark/br_v0_1_example.yaml": ["br_v0_1_example"],
+    f"{F}/bench/llm-d-benchmark/br_v0_2_example.yaml": ["br_v0_2_example"],
+    f"{F}/bench/llm-d-benchmark/guidellm_report_v2.json": ["guidellm_report_v2-1", "guidellm_report_v2-2"],
 }
 PASSES = {
     f"{S}/trace_bench_latency/rank0.1796052710063406962.pt.trace.json.gz",
@@ -74,11 +79,8 @@ LOGS = {
 METRICS = {f"{S}/metrics.txt"}
 REFUSED = {
     f"{S}/README.md": UNKNOWN,
-    f"{B}/serve.stdout.txt": PRINTED,
-    f"{B}/serve_detailed.stdout.txt": PRINTED,
     f"{B}/serve.stderr.txt": UNKNOWN,  # a progress bar
     f"{B}/serve_detailed.stderr.txt": UNKNOWN,
-    f"{B}/startup.json": "a result of `vllm bench startup`: start-up times, no requests",
     f"{S}/engine_args.json": UNKNOWN,
     f"{S}/engine_args_by_version.json": UNKNOWN,
     f"{S}/env_vars_by_version.json": UNKNOWN,
@@ -98,9 +100,6 @@ REFUSED = {
     f"{S}/trace_server/rank0.profiler_out.txt": TABLE,
     f"{S}/trace_server/vm_28451.async_llm.profiler_out.txt": TABLE,
     f"{S}/trace_server/vm_28451.async_llm.1796051261553177605.pt.trace.json.gz": "a trace of vLLM's front end; without",
-    f"{F}/bench/llm-d-benchmark/br_v0_1_example.yaml": "a report of llm-d-benchmark, which import does not use",
-    f"{F}/bench/llm-d-benchmark/br_v0_2_example.yaml": "a report of llm-d-benchmark, which import does not use",
-    f"{F}/bench/llm-d-benchmark/guidellm_report_v2.json": "a report of GuideLLM, which import does not use",
     f"{F}/metrics/production-stack/eks_vllm-dashboard.json": "a Grafana dashboard",
     f"{F}/metrics/production-stack/helm_vllm-dashboard.json": "a Grafana dashboard",
     f"{F}/metrics/production-stack/helm_vllm-model-metrics-dashboard.json": "a Grafana dashboard",
@@ -178,7 +177,7 @@ def test_all_of_the_samples_at_once_are_told_apart(shared: Path, tmp_path: Path)
     assert points["serve"].printed == "bench/serve.stdout.txt"
     assert points["serve_detailed"].printed == "bench/serve_detailed.stdout.txt"
     assert {point.repeat for name, point in points.items() if "in32" in name} == {0, 1}
-    assert len(points) == 8 and len(set(points)) == 8
+    assert len(points) == 9 and points["startup"].kind == "startup"
     assert any("WARNING: the logs are of" in note for note in manifest.notes)
     kept = [file for file in run.path.rglob("*") if file.is_file() and file.name != "manifest.json"]
     assert len(kept) == sum(name.startswith(S) for name in KNOWN), "every file is kept, and once"

@@ -102,9 +102,10 @@ def test_console_text_goes_with_its_result(tmp_path: Path) -> None:
     write(tmp_path / "y.out", PRINTED.format(duration="99.00"))
     write(tmp_path / "x.json", bench(4))
     run = import_files([tmp_path / name for name in ("x.out", "y.out", "x.json")], tmp_path / "run")
-    assert run.manifest.points[0].printed == "bench/x.out"
-    assert run.manifest.other_files == ["other/y.out"]
-    assert "--save-result" in run.manifest.notes[0]
+    points = {point.id: point for point in run.manifest.points}
+    assert points["x"].printed == "bench/x.out"
+    assert (points["y.out"].bench, points["y.out"].printed) == ("bench/y.out", None), "nothing else holds its figures"
+    assert run.manifest.other_files == [] and run.manifest.notes == []
 
 
 def test_ranks_that_overlap_are_one_pass_and_later_traces_another(tmp_path: Path) -> None:

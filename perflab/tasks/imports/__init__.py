@@ -47,7 +47,7 @@ def import_files(
         When a path does not exist, or nothing given is understood; the message says why for the first files.
     """
     found = sorted_out(paths)
-    results, repeated = results_of(found.results)
+    results, repeated = results_of(found.results, found.printed)
     found.other += repeated
     if not found.is_of_a_run:
         raise InputError(_nothing(found), path=paths[0] if paths else None)
@@ -68,8 +68,7 @@ def import_files(
 
 
 def _nothing(found: Found) -> str:
-    seen = [(path, say("import.printed_alone")) for path, _ in found.printed]
-    seen += without_pass(found) + found.other + found.unreadable
+    seen = without_pass(found) + found.other + found.unreadable
     seen += [(path, say("import.config_alone")) for path in found.configs]
     seen += [(path, say("import.telemetry_alone")) for path in found.telemetry]
     return say("import.nothing", seen="; ".join(f"{shown(path)}: {why}" for path, why in seen[:3]) or "no files")

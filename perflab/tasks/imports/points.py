@@ -13,13 +13,15 @@ from typing import Any
 import msgspec
 
 from perflab.messages import say
-from perflab.read.bench import BenchResult
-from perflab.read.bench_printed import Printed
+from perflab.read.bench_printed import is_printed_of
+from perflab.read.bench_result import BenchResult
 from perflab.read.files import read_text
+from perflab.read.results import result_part
 from perflab.runs import Load, Point, Run
 from perflab.tasks.imports.cleaning import cleaned
 from perflab.tasks.imports.copying import Copier, safe_name, shown, valid
-from perflab.tasks.imports.sorting import ResultFile, date_ns
+from perflab.tasks.imports.sorting import date_ns
+from perflab.tasks.result_files import KnownFile, told_better
 
 # `vllm bench sweep` keeps each combination of its parameters in a folder of this name.
 _SWEEP_FOLDER = re.compile(r"SERVE--(?P<serve>.*?)-BENCH--(?P<bench>.*)")
@@ -68,7 +70,7 @@ class Result:
         if self.sweep is not None:
             return valid("-".join(part for part in (*self.sweep, f"n{self.run_number}") if part))
         stem = self.path.name
-        for suffix in (".xz", ".gz", ".jsonl", ".json"):
+        for suffix in (".xz", ".gz", ".jsonl", ".json", ".csv", ".yaml", ".yml", ".txt", ".log"):
             stem = stem.removesuffix(suffix)
         return safe_name(shown(Path(stem))) if self.of == 1 else f"{safe_name(shown(Path(stem)))}-{self.number}"
 
@@ -88,11 +90,17 @@ class Result:
         return (*asked, r.total_input_tokens, self.sweep, added)
 
 
-def results_of(files: Sequence[ResultFile]) -> tuple[list[Result], list[tuple[Path, str]]]:
+def results_of(
+    files: Sequence[KnownFile], printed: Sequence[tuple[Path, list[BenchResult]]]
+) -> tuple[list[Result], list[tuple[Path, str]]]:
     """Every result once, and the files that only repeat others, with why they are not used.
 
-    Of two copies a detailed one is kept, then one in a file of its own: a sweep's summary repeats its runs.
+    Of two copies a detailed one is kept, then one in a file of its own: a sweep's summary repeats its runs. What was
+    printed is a result where no file holds what it shows.
     """
+    better = {file.path: told_better(file, files) for file in files}
+    told = [(path, say("import.same_run", name=shown(other))) for path, other in better.items() if other is not None]
+    files = [file for file in files if better[file.path] is None]
     every = [Result(file.path, file.kind, number, len(file.results), result)
              for file in files for number, result in enumerate(file.results, start=1)]  # fmt: skip
     best: dict[tuple[Any, ...], Result] = {}
@@ -106,12 +114,21 @@ def results_of(files: Sequence[ResultFile]) -> tuple[list[Result], list[tuple[Pa
             first = best[Result(file.path, file.kind, 1, len(file.results), file.results[0]).fingerprint]
             what = "import.summary" if file.kind == "sweep_summary" else "import.copy"
             repeated.append((file.path, say(what, name=shown(first.path))))
-    return kept, repeated
+    return [*kept, *_printed_alone(printed, every)], [*told, *repeated]
+
+
+def _printed_alone(printed: Sequence[tuple[Path, list[BenchResult]]], results: Sequence[Result]) -> list[Result]:
+    return [
+        Result(path, "bench_printed", number, len(tables), table)
+        for path, tables in printed
+        for number, table in enumerate(tables, start=1)
+        if table.duration_s is not None and not any(is_printed_of(table, one.result) for one in results)
+    ]
 
 
 def points_of(
     results: Sequence[Result],
-    printed: Sequence[tuple[Path, list[Printed]]],
+    printed: Sequence[tuple[Path, list[BenchResult]]],
     copier: Copier,
     taken: set[str],
     model_of: Callable[[BenchResult], str | None],
@@ -130,7 +147,8 @@ def points_of(
         if one.sweep is not None:
             label = ", ".join(part for part in one.sweep if part)
             point = msgspec.structs.replace(point, workload=label, server_run=servers.index(one.sweep[0]))
-        if console := next((path for path, tables in printed if _is_of(tables, one.result)), None):
+        console = next((path for path, tables in printed if _is_of(tables, one.result)), None)
+        if console and console != one.path:
             point = msgspec.structs.replace(point, printed=copier.copy(console, "bench", clean=True))
         points.append(msgspec.structs.replace(point, model=model_of(one.result)))
     return points
@@ -141,12 +159,12 @@ def servers_of(results: Sequence[Result]) -> list[str]:
     return list(dict.fromkeys(one.sweep[0] for one in results if one.sweep is not None and one.sweep[0]))
 
 
-def unmatched(printed: Sequence[tuple[Path, list[Printed]]], results: Sequence[Result]) -> list[tuple[Path, str]]:
-    """Console texts without a JSON result, with the reason why their figures are not used."""
+def unmatched(printed: Sequence[tuple[Path, list[BenchResult]]], results: Sequence[Result]) -> list[tuple[Path, str]]:
+    """Console texts that are of a result which is no measurement, with the reason why their figures are not used."""
     return [
-        (path, say("import.printed_alone"))
+        (path, say("import.printed_profiled"))
         for path, tables in printed
-        if not any(_is_of(tables, one.result) for one in results)
+        if not any(one.path == path or _is_of(tables, one.result) for one in results)
     ]
 
 
@@ -181,6 +199,9 @@ def result_file(one: Result, copier: Copier, folder: str) -> str:
         return copier.copy(one.path, folder, clean=True)
     if one.of == 1:
         return copier.copy(one.path, folder, f"{one.name}.json", clean=True)
+    part = result_part(one.path, one.kind, one.number - 1)
+    if part is not None:
+        return copier.write(cleaned(part), folder, f"{one.name}{'.txt' if one.kind == 'bench_printed' else '.json'}")
     record = _records(one.path)[one.number - 1]
     text = cleaned(json.dumps([record] if one.kind == "bench_wrapped" else record))
     return copier.write(text, folder, f"{one.name}.json")
@@ -211,7 +232,7 @@ def _point(one: Result, name: str, repeat: int, copier: Copier) -> Point:
         id=name,
         workload=say("import.workload"),
         data=str(meta.extra.get("dataset_name") or "unknown"),
-        kind=result.kind if result.kind in ("serve", "latency", "throughput") else "serve",
+        kind=result.kind,
         input_len=one_length(result.total_input_tokens, result.completed),
         output_len=one_length(result.total_output_tokens, result.completed),
         load=load_of(result),
@@ -234,8 +255,8 @@ def _repeats(results: Sequence[Result]) -> dict[tuple[Path, int], int]:
     return out
 
 
-def _is_of(tables: Sequence[Printed], result: BenchResult) -> bool:
-    return any(table.is_of(result) for table in tables)
+def _is_of(tables: Sequence[BenchResult], result: BenchResult) -> bool:
+    return any(is_printed_of(table, result) for table in tables)
 
 
 def _unused(name: str, taken: set[str]) -> str:

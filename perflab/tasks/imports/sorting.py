@@ -12,20 +12,22 @@ from typing import Any, Literal, cast
 from perflab import units
 from perflab.errors import InputError
 from perflab.messages import say
-from perflab.read.bench import BenchResult, read_bench_all
-from perflab.read.bench_printed import Printed, read_printed
+from perflab.read.bench_printed import read_printed_results
+from perflab.read.bench_result import BenchResult
 from perflab.read.files import read_lines, sniff
 from perflab.read.kinds import NAMES
 from perflab.read.kineto import read_kineto
 from perflab.read.nsys_sqlite import read_nsys
 from perflab.read.prometheus import read_metrics
+from perflab.read.results import READERS, read_results
 from perflab.read.server_log import ServerLog, read_server_log
 from perflab.read.trace import Trace
 from perflab.runs import MANIFEST, Run, open_run
 from perflab.tasks.imports.copying import shown
+from perflab.tasks.result_files import KnownFile
 
 SKIPPED_FOLDERS = frozenset(("__pycache__", "node_modules"))
-_BENCH = ("bench_serve", "bench_latency", "bench_throughput", "bench_wrapped", "sweep_summary")
+_BENCH = tuple(kind for kind in READERS if kind != "bench_printed")
 _STAMP = re.compile(r"(?:INFO|WARNING|ERROR|DEBUG) (\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)")
 
 
@@ -44,15 +46,6 @@ class TraceFacts:
 
 
 @dataclass(frozen=True)
-class ResultFile:
-    """A file of benchmark results, one or many."""
-
-    path: Path
-    kind: str
-    results: list[BenchResult]
-
-
-@dataclass(frozen=True)
 class LogFile:
     """A log, and its first and last time stamp as (month, day, hour, minute, second); vLLM writes no year."""
 
@@ -66,8 +59,8 @@ class Found:
     """Files by what they are, in the order they were found."""
 
     runs: list[Run] = field(default_factory=list)
-    results: list[ResultFile] = field(default_factory=list)
-    printed: list[tuple[Path, list[Printed]]] = field(default_factory=list)
+    results: list[KnownFile] = field(default_factory=list)
+    printed: list[tuple[Path, list[BenchResult]]] = field(default_factory=list)
     traces: list[TraceFacts] = field(default_factory=list)
     frontend: list[Path] = field(default_factory=list)
     tables: list[Path] = field(default_factory=list)
@@ -81,7 +74,7 @@ class Found:
     @property
     def is_of_a_run(self) -> bool:
         """Whether anything can be said of a run of vLLM."""
-        return bool(self.runs or self.results or self.traces or self.logs or self.metrics)
+        return bool(self.runs or self.results or self.printed or self.traces or self.logs or self.metrics)
 
 
 def sorted_out(paths: Sequence[Path]) -> Found:
@@ -175,19 +168,17 @@ def _take(found: Found, path: Path) -> None:
 def _why_not(kind: str | None) -> str:
     if kind is None:
         return say("import.unknown")
-    if kind == "bench_startup":
-        return say("import.startup")
     if kind == "nsys_report":
         return say("import.nsys_report")
     return say("import.samples") if kind == "samples" else say("import.no_use", what=NAMES[kind])
 
 
 def _results(found: Found, path: Path, kind: str) -> None:
-    found.results.append(ResultFile(path, kind, read_bench_all(path)))
+    found.results.append(KnownFile(path, kind, read_results(path)))
 
 
 def _printed(found: Found, path: Path, kind: str) -> None:
-    found.printed.append((path, read_printed(path)))
+    found.printed.append((path, read_printed_results(path)))
 
 
 def _trace(found: Found, path: Path, kind: str) -> None:
