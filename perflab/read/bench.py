@@ -22,6 +22,7 @@ from perflab.messages import say
 from perflab.read.bench_figures import LATENCY, is_streamed, without_empty_families, without_streaming
 from perflab.read.bench_requests import DETAIL_KEYS, chunks_table, requests_table
 from perflab.read.bench_result import BenchMeta, BenchResult, Clock, Kind
+from perflab.read.clients.common import number
 from perflab.read.files import read_text, refusal
 
 __all__ = ["BenchMeta", "BenchResult", "json_records", "read_bench", "read_bench_all", "result_of"]
@@ -93,14 +94,14 @@ def json_records(
 
 def _json_lines(text: str, damage: str | None, path: Path) -> tuple[list[Any], tuple[str, ...]]:
     found: list[Any] = []
-    lines = [(number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
-    for number, line in lines:
+    lines = [(at, line) for at, line in enumerate(text.splitlines(), start=1) if line.strip()]
+    for at, line in lines:
         try:
             found.append(_loads(line))
         except (json.JSONDecodeError, RecursionError) as error:
-            if number == lines[-1][0]:
-                return found, (say("read.last_line_cut", line=number),)
-            raise InputError(f"is not valid JSON ({error})", path=path, line=number) from error
+            if at == lines[-1][0]:
+                return found, (say("read.last_line_cut", line=at),)
+            raise InputError(f"is not valid JSON ({error})", path=path, line=at) from error
     return found, (() if damage is None else (say("read.damaged", why=damage),))
 
 
@@ -147,9 +148,9 @@ def _flags(command: list[Any]) -> dict[str, Any]:
 
 
 def _literal(text: str) -> int | float | str:
-    for number in (int, float):
+    for kind in (int, float):
         try:
-            return number(text)
+            return kind(text)
         except ValueError:
             continue
     return text
@@ -189,7 +190,7 @@ def result_of(raw: dict[str, Any], path: Path, notes: tuple[str, ...]) -> BenchR
     if kind is None:
         raise refusal(path, "bench")
     for key in (*_COUNTS, "duration"):
-        if raw.get(key) is not None and _number(raw[key]) is None:
+        if raw.get(key) is not None and number(raw[key]) is None:
             raise InputError(f"{key} is {str(raw[key])[:40]!r}, not a number", path=path)
     reported, series, extra = _sorted_values(raw)
     count = {key: _count(raw.get(key)) for key in _COUNTS}
@@ -213,7 +214,7 @@ def result_of(raw: dict[str, Any], path: Path, notes: tuple[str, ...]) -> BenchR
         reported, marks = without_streaming(reported), ("not_streamed",)
     return BenchResult(
         path=path, kind=kind, meta=_meta(raw, count, extra), completed=completed, failed=failed,
-        failed_inferred=inferred, duration_s=_number(raw.get("duration")),
+        failed_inferred=inferred, duration_s=number(raw.get("duration")),
         total_input_tokens=count["total_input_tokens"], total_output_tokens=count["total_output_tokens"],
         reported=reported, series=series, requests=requests, chunks=chunks, clock=clock,
         latency_from_gaps=requests is not None and "latencies" not in raw, notes=notes, marks=marks,
@@ -231,7 +232,7 @@ def _meta(raw: dict[str, Any], count: Mapping[str, int | None], extra: dict[str,
         label=_text(text.get("label")), date=_text(text.get("date")), num_prompts=count["num_prompts"],
         request_rate=float(rate) if finite and rate is not None else None,
         rate_unbounded=isinstance(rate, float) and math.isinf(rate),
-        max_concurrency=count["max_concurrency"], burstiness=_number(raw.get("burstiness")),
+        max_concurrency=count["max_concurrency"], burstiness=number(raw.get("burstiness")),
         seed=seed if isinstance(seed, int) else None, extra=extra,
     )  # fmt: skip
 
@@ -249,13 +250,13 @@ def _sorted_values(
             continue
         if key == "percentiles" or key.endswith("_percentiles"):
             reported.update(_percentiles(key, value))
-        elif isinstance(value, list) and value and all(_number(v) is not None or v is None for v in value):
+        elif isinstance(value, list) and value and all(number(v) is not None or v is None for v in value):
             # A latency of exactly 0 is a request that never got an answer.
-            series[key] = tuple((_number(v) or None) if key == "latencies" else _number(v) for v in value)
+            series[key] = tuple((number(v) or None) if key == "latencies" else number(v) for v in value)
         elif isinstance(value, int | float | None) and (
             key in metrics["names"] or LATENCY.fullmatch(key) or key.startswith(("avg_", *metrics["prefixes"]))
         ):
-            reported[key] = _number(value)
+            reported[key] = number(value)
         else:
             extra[key] = value
     return without_empty_families(reported), series, extra
@@ -264,18 +265,12 @@ def _sorted_values(
 def _percentiles(key: str, value: Any) -> Iterator[tuple[str, float | None]]:
     what = key.removesuffix("percentiles").removesuffix("_") or "latency"
     if isinstance(value, dict):
-        yield from ((f"p{q}_{what}", _number(v)) for q, v in value.items())
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return float(value)
+        yield from ((f"p{q}_{what}", number(v)) for q, v in value.items())
 
 
 def _count(value: Any) -> int | None:
-    number = _number(value)
-    return None if number is None else int(number)
+    found = number(value)
+    return None if found is None else int(found)
 
 
 def _text(value: Any) -> str | None:

@@ -115,12 +115,19 @@ def _seconds(raw: dict[str, Any], key: str, n: int, path: Path) -> _Floats:
 def _numbers(values: list[Any], what: str, path: Path, null: float | None = None) -> list[float]:
     out = []
     for value in values:
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            if value is not None or null is None:
-                raise InputError(f"{what} holds {str(value)[:40]!r}, which is not a number", path=path)
-            value = null
-        out.append(value)
+        found = null if value is None and null is not None else _float(value)
+        if found is None:
+            raise InputError(f"{what} holds {str(value)[:40]!r}, which is not a number", path=path)
+        out.append(found)
     return out
+
+
+def _float(value: Any) -> float | None:
+    """NaN and infinity stay: they become NA."""
+    try:
+        return None if isinstance(value, bool) or not isinstance(value, int | float) else float(value)
+    except OverflowError:
+        return None
 
 
 def _gaps(raw: dict[str, Any], n: int, path: Path) -> list[list[float]]:

@@ -7,6 +7,7 @@ import json
 import tempfile
 from pathlib import Path
 
+import client_files as made
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ from perflab.read.kinds import NAMES
 from perflab.read.kineto import read_kineto
 from perflab.read.nsys_sqlite import read_nsys
 from perflab.read.prometheus import read_metrics, read_samples, read_telemetry
+from perflab.read.results import read_results
 from perflab.read.server_log import read_server_log
 
 TRACE = json.dumps({
@@ -61,6 +63,13 @@ READERS = {
     "kineto": (TRACE, read_kineto), "bench": (BENCH, read_bench_all), "log": (LOG, read_server_log),
     "metrics": (METRICS, lambda path: read_metrics(path, 1)), "samples": (SAMPLES, read_samples),
     "telemetry": (TELEMETRY, read_telemetry), "nsys": (nsys(), read_nsys),
+    **{f"client {name}": (text, read_results) for name, text in {
+        "guidellm": json.dumps(made.guidellm()), "guidellm summary": json.dumps(made.guidellm(requests=False)),
+        "aiperf": json.dumps(made.aiperf()), "aiperf csv": made.AIPERF_CSV, "aiperf records": made.aiperf_records(),
+        "perf_analyzer": json.dumps(made.perf_analyzer()), "inference-perf": json.dumps(made.inference_perf()),
+        "inference-perf requests": json.dumps(made.inference_perf_requests()), "sglang": json.dumps(made.sglang()),
+        "llm-d": made.LLMD.format(tool="guidellm"), "console": made.SGLANG_CONSOLE, "forward": json.dumps(made.forward()),
+    }.items()},
 }  # fmt: skip
 PIECES = st.sampled_from([
     b"", b"\x00", b'"', b"{", b"}", b"[", b"]", b",", b"\n", b"null", b"NaN", b"-1", b"1e400", b"9" * 30, b"[[]]", b"{}",
