@@ -98,6 +98,7 @@ def _parser() -> argparse.ArgumentParser:
                 "--explain", nargs="?", type=_percentile, const=99.0, metavar="PERCENTILE",
                 help="why requests from this percentile on were slow (default: 99); needs step records",
             )  # fmt: skip
+            _objectives(sub)
         _own_files(sub, rules=name == "breakdown")
         sub.set_defaults(command=command)
 
@@ -124,6 +125,26 @@ def _parser() -> argparse.ArgumentParser:
     )
     lab.set_defaults(command=_lab)
     return parser
+
+
+def _objectives(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--slo", action="append", default=[], type=_objective, metavar="NAME=MS",
+        help="objective: ttft_ms, tpot_ms, e2el_ms or itl_ms, as ttft_ms=500; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--statistic", default="p99", choices=("mean", "p50", "p90", "p95", "p99"),
+        help="of each latency, that a load has to keep within the objectives (default: p99)",
+    )  # fmt: skip
+    parser.add_argument("--price-per-gpu-hour", type=float, metavar="PRICE", help="for the cost of a million tokens")
+
+
+def _objective(text: str) -> tuple[str, float]:
+    name, _, limit = text.partition("=")
+    try:
+        return name, float(limit)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=MS, as ttft_ms=500") from error
 
 
 def _own_files(parser: argparse.ArgumentParser, *, rules: bool = True) -> None:
@@ -215,7 +236,13 @@ def _latency(args: argparse.Namespace) -> int:
     from perflab import terminal
     from perflab.tasks.latency import latency
 
-    result = latency(args.paths, thresholds=args.thresholds)
+    result = latency(
+        args.paths,
+        thresholds=args.thresholds,
+        slos=dict(args.slo),
+        statistic=args.statistic,
+        price_per_gpu_hour=args.price_per_gpu_hour,
+    )
     slow = None
     if args.explain is not None:
         from perflab.tasks.slow_requests import slow_requests
@@ -224,7 +251,8 @@ def _latency(args: argparse.Namespace) -> int:
     if args.json:
         print(_json(result.to_json() | ({} if slow is None else {"slow_requests": slow.to_json()})))
     else:
-        print("\n\n".join(filter(None, (terminal.latency(result), slow and terminal.slow_requests(slow)))))
+        texts = [terminal.latency(result), *([] if slow is None else [terminal.slow_requests(slow)])]
+        print("\n\n".join(text for text in texts if text))
     return 0
 
 

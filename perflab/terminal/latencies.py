@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perflab.tasks.latency import LatencyReport, OfflinePoint
+from perflab.terminal.loads import loads
 from perflab.terminal.text import MARKS, count, ms, number, table
 
 
@@ -32,6 +33,8 @@ def latency(report: LatencyReport) -> str:
     blocks = ["Latencies in milliseconds; - is not measured.\n" + table(head, rows, left=2)] if rows else []
     if report.offline:
         blocks.append(_offline(report.offline))
+    if told := loads(report.load):
+        blocks.append(told)
     if doubts:
         blocks.append("What can be doubted\n" + "\n".join(doubts))
     if report.skipped:
