@@ -14,7 +14,7 @@ from perflab.errors import CaptureError, PerflabError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command. Returns the exit status: 0 done, 2 bad usage, unreadable input or a run that failed."""
+    """Run one command. Returns the exit status: 0 done, 1 what --fail-on names, 2 bad usage, input or a failed run."""
     parser = _parser()
     args, rest = parser.parse_known_args(argv)
     # What follows `lab` is JupyterLab's own; argparse would take its options for unknown ones of ours.
@@ -102,12 +102,23 @@ def _parser() -> argparse.ArgumentParser:
         _own_files(sub, rules=name == "breakdown")
         sub.set_defaults(command=command)
 
-    pair = commands.add_parser("compare", help="what differs between two runs, and where time changed")
-    pair.add_argument("baseline", metavar="BASELINE", help="run directory, recorded run's name, or trace")
-    pair.add_argument("candidate", metavar="CANDIDATE")
+    pair = commands.add_parser(
+        "compare", help="did it help: two sides, their metrics with intervals, where time changed"
+    )
+    pair.add_argument(
+        "baseline", metavar="BASELINE",
+        help="run directory, recorded run's name, result file or trace; several with commas, or a folder of runs",
+    )  # fmt: skip
+    pair.add_argument("candidate", metavar="CANDIDATE", help="the same")
     pair.add_argument(
         "--varied", action="extend", nargs="+", default=[], metavar="NAME", help="settings meant to differ"
     )
+    pair.add_argument("--primary", metavar="METRIC", help="the metric that decides, as ttft_p99_ms (default: tpot_p50_ms)")
+    pair.add_argument("--point", metavar="LOAD", help="where it decides, as c32 (default: the point with most runs)")
+    pair.add_argument(
+        "--fail-on", action="append", default=[], choices=("regression", "undecided"), dest="fail_on",
+        help="exit with status 1 when the deciding metric is worse; with undecided, also when there is no verdict",
+    )  # fmt: skip
     pair.add_argument("--json", action="store_true", help="one JSON document on stdout")
     _own_files(pair)
     pair.set_defaults(command=_compare)
@@ -260,9 +271,20 @@ def _compare(args: argparse.Namespace) -> int:
     from perflab import terminal
     from perflab.tasks.compare import compare
 
-    result = compare(args.baseline, args.candidate, varied=args.varied, rules=args.rules, thresholds=args.thresholds)
+    result = compare(
+        args.baseline,
+        args.candidate,
+        varied=args.varied,
+        primary=args.primary,
+        point=args.point,
+        rules=args.rules,
+        thresholds=args.thresholds,
+    )
     print(_json(result.to_json()) if args.json else terminal.compare(result))
-    return 0
+    status, why = result.gate(args.fail_on)
+    if why:
+        print(f"perflab: {why}", file=sys.stderr)
+    return status
 
 
 def _report(args: argparse.Namespace) -> int:

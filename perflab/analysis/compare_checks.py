@@ -45,13 +45,15 @@ def comparison_checks(
         Which one recorded each side.
     """
     found = [_profiler(stacks, profilers), *_batches(phases, steps_known), *_kv_tokens(phases)]
-    found += [
-        _varied(differences)
-        if told
-        else Check("one_difference", "warn", say("compare.one_difference.untold"), (CAUSE,))
-    ]
-    found += [*_load(differences), _passes()]
+    found += [varied_check(differences, told=told), *_load(differences), _passes()]
     return [Check(c.check, c.status, c.detail, c.undermines, SOURCE) for c in found]
+
+
+def varied_check(differences: Differences, *, told: bool) -> Check:
+    """Whether only what was meant to differ does; `told`: both sides tell their settings."""
+    if told:
+        return _varied(differences)
+    return Check("one_difference", "warn", say("compare.one_difference.untold"), (CAUSE,))
 
 
 def _profiler(stacks: tuple[bool, bool], profilers: tuple[str, str]) -> Check:

@@ -1,32 +1,35 @@
-"""Did the change help? Two runs side by side: what differs, whether they compare, and where time changed.
+"""Did the change help? Two sides: what differs, whether they compare, what requests saw, and where time changed.
 
-The report has room for latency metrics (`metrics`), which are empty as long as nothing fills them.
+A side is a run or several. Of what requests saw, all runs of a side are evidence (`perflab.tasks.compare_runs`); of
+where time changed, one profiling pass a side.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from perflab.analysis.check import Check
-from perflab.analysis.compare_checks import comparison_checks
+from perflab.analysis.compare_checks import comparison_checks, varied_check
 from perflab.analysis.compare_findings import comparison_findings
+from perflab.analysis.compare_metrics import MetricRow
 from perflab.analysis.differences import Differences, differences
 from perflab.analysis.finding import Finding
+from perflab.analysis.metric_findings import metric_findings
 from perflab.analysis.trace_compare import PhaseComparison, RankTrace, compare_phases
 from perflab.errors import InputError
 from perflab.messages import say
 from perflab.read.files import sniff
-from perflab.runs import Run, is_run
+from perflab.runs import Run
 from perflab.schema import CATEGORIES, PHASES
 from perflab.tasks.breakdown import PassBreakdown, pass_breakdown
 from perflab.tasks.compare_facts import compared_facts
-from perflab.tasks.find import find_runs
+from perflab.tasks.compare_runs import MetricComparison, Side, compare_metrics, find_side
 from perflab.tasks.own import Own, own
 from perflab.tasks.traces import PassSource, Role, pass_sources, run_passes
 
@@ -42,9 +45,11 @@ class CompareSide:
     Attributes
     ----------
     name
-        The name of the run directory, or of the file.
+        The name of the run directory, or of the file; of several runs what they were asked for by.
     run
-        None where files were given.
+        The one whose trace and settings are compared; None where files were given.
+    runs
+        All of them.
     passed
         The profiling pass compared; None where no trace is there.
     """
@@ -53,10 +58,13 @@ class CompareSide:
     path: str
     run: Run | None
     passed: PassBreakdown | None
+    runs: tuple[Run, ...] = ()
 
     @property
     def title(self) -> str:
-        """Title of the run; the name where there is none."""
+        """Title of the run; the name where there is none, or several."""
+        if len(self.runs) > 1:
+            return say("compare.sides.several", n=len(self.runs), title=self.runs[0].manifest.title)
         return self.run.manifest.title if self.run else self.name
 
 
@@ -75,7 +83,11 @@ class CompareReport:
     missing
         What could not be compared, and why.
     metrics
-        Rows of the contract's `metrics`: what requests saw, with intervals.
+        What requests saw: a row a metric and point, with interval and verdict, the one that decides first.
+    metric_findings
+        What that comes to; before `findings` in the document.
+    measured
+        The points behind `metrics`, and why that one decides.
     """
 
     baseline: CompareSide
@@ -85,7 +97,14 @@ class CompareReport:
     phases: list[PhaseComparison]
     findings: list[Finding]
     missing: list[str] = field(default_factory=list)
-    metrics: list[dict[str, Any]] = field(default_factory=list)
+    metrics: list[MetricRow] = field(default_factory=list)
+    metric_findings: list[Finding] = field(default_factory=list)
+    measured: MetricComparison = field(default_factory=MetricComparison)
+
+    @property
+    def primary(self) -> MetricRow | None:
+        """The row that decides; None where nothing was measured on both sides."""
+        return next((row for row in self.metrics if row.primary), None)
 
     @property
     def sides(self) -> tuple[CompareSide, CompareSide]:
@@ -95,7 +114,26 @@ class CompareReport:
     @property
     def trust(self) -> list[Check]:
         """The checks of both traces, then those of the comparison."""
-        return [*(check for side in self.sides if side.passed for check in side.passed.checks), *self.checks]
+        traces = [check for side in self.sides if side.passed for check in side.passed.checks]
+        return [*traces, *self.checks, *self.measured.checks]
+
+    def gate(self, fail_on: Sequence[str]) -> tuple[int, str]:
+        """The exit status for `--fail-on`, and one line why; 0 and nothing where nothing was asked for.
+
+        1 where the metric that decides is worse; with `undecided`, also where there is no verdict. 2 where nothing was
+        measured on both sides: then a regression could not even be looked for.
+        """
+        if not fail_on:
+            return 0, ""
+        row = self.primary
+        if row is None:
+            return 2, say("compare.gate.nothing")
+        fields = {"metric": row.metric.name, "point": row.point, "reason": row.reason}
+        if row.verdict == "worse":
+            return 1, say("compare.gate.worse", **fields)
+        if row.verdict in ("undecided", "withheld"):
+            return int("undecided" in fail_on), say(f"compare.gate.{row.verdict}", **fields)
+        return 0, ""
 
     def window_shares(self) -> dict[str, tuple[float, float]]:
         """Where steps are not known on both sides: shares of the whole window by category and idle, mean over ranks.
@@ -122,50 +160,90 @@ class CompareReport:
             "trust": [check.to_json() for check in self.trust],
             "differences": [one.to_json() for one in self.differences.found],
             "untold": list(self.differences.untold),
-            "metrics": self.metrics,
+            "metrics": [row.to_json() for row in self.metrics],
+            "primary": self.measured.why or None,
             "categories": _categories(self),
             "phases": [_phase(one) for one in self.phases],
             "kernels": [row for one in self.phases for row in _kernels(one)],
             "missing": self.missing,
-            "findings": [finding.to_json() for finding in self.findings],
+            "findings": [finding.to_json() for finding in (*self.metric_findings, *self.findings)],
             "user_rules": [s.passed.user_rules.to_json() for s in self.sides if s.passed and s.passed.user_rules],
         }
 
 
 def compare(
-    baseline: str | Path,
-    candidate: str | Path,
+    baseline: str | Path | Sequence[str | Path],
+    candidate: str | Path | Sequence[str | Path],
     *,
     varied: Sequence[str] = (),
+    primary: str | None = None,
+    point: str | None = None,
     rules: str | Path | None = None,
     thresholds: str | Path | None = None,
 ) -> CompareReport:
-    """Compare two runs (by path or recorded name), or the traces in two files or folders.
+    """Compare two sides: a run each (by path or recorded name), several, or traces or results in files or folders.
 
     Parameters
     ----------
+    baseline, candidate
+        Several runs are a sequence, one text with commas, or the folder that holds them.
     varied
         Names of settings that were meant to differ; see `perflab.analysis.differences.differences`.
+    primary, point
+        The metric that decides, as `ttft_p99_ms`, and where, as `512/128 c32` or `c32`; by default the median time per
+        output token, at the point with most runs.
     rules, thresholds
         The user's own files; see `perflab.tasks.own.own`.
 
     Raises
     ------
     InputError
-        When a side is no run and no trace, or several runs; when a GPU's trace meets a CPU engine's, or a teacher
-        pass a measured one; when a file of the user's cannot be used.
+        When a side is neither run, trace nor result; when a GPU's trace meets a CPU engine's, or a teacher
+        pass a measured one; when nothing of the name `primary` or `point` was measured on both sides; when a file of
+        the user's cannot be used.
     """
     users = own(rules, thresholds)
-    found = [_sources(path) for path in (baseline, candidate)]
-    role = _role(found, (str(baseline), str(candidate)))
-    pair = _matching([sources[role] for _, sources in found])
+    found = [find_side(asked) for asked in (baseline, candidate)]
+    metrics = compare_metrics(found[0], found[1], users.thresholds, primary=primary, point=point)
+    by_role = [_passes(side, _measures(side)) for side in found]
+    role = _role(by_role, (found[0].asked, found[1].asked))
+    chosen = [_traced(passes, role) for passes in by_role]
+    pair = _matching([sources for _, sources in chosen])
     sides = [
         CompareSide(
-            _name(path, run), str(path), run, pass_breakdown(source, users, attribution=False) if source else None
+            _name(side, run),
+            side.asked,
+            run,
+            pass_breakdown(source, users, attribution=False) if source else None,
+            side.runs,
         )
-        for path, (run, _), source in zip((baseline, candidate), found, pair, strict=True)
+        for side, (run, _), source in zip(found, chosen, pair, strict=True)
     ]
-    return _compared(sides[0], sides[1], [sources[role] for _, sources in found], varied, users)
+    report = _compared(sides[0], sides[1], [sources for _, sources in chosen], varied, users)
+    return _with_metrics(report, metrics, users)
+
+
+def _with_metrics(report: CompareReport, metrics: MetricComparison, users: Own) -> CompareReport:
+    """The report with what requests saw; without points on either side it is as it was."""
+    if not metrics.rows and not metrics.checks:
+        missing = [] if any(side.passed for side in report.sides) else [say("compare.metrics.nothing")]
+        return replace(report, missing=[*report.missing, *missing])
+    told = any(check.check == "one_difference" for check in report.checks)
+    both = all(side.run is not None and bool(side.run.manifest.engine.settings) for side in report.sides)
+    checks = metrics.checks if told else (varied_check(report.differences, told=both), *metrics.checks)
+    several = [
+        say("compare.metrics.several", side=name, n=len(side.runs), run=side.run.path.resolve().name)
+        for name, side in zip(SIDES, report.sides, strict=True)
+        if len(side.runs) > 1 and side.run is not None and side.passed is not None
+    ]
+    inputs = (report.baseline.path, report.candidate.path)
+    return replace(
+        report,
+        metrics=list(metrics.rows),
+        metric_findings=metric_findings(metrics.rows, report.differences, users.thresholds, inputs),
+        measured=replace(metrics, checks=tuple(checks)),
+        missing=[*report.missing, *several],
+    )
 
 
 def _compared(
@@ -209,24 +287,35 @@ def _compared(
     return CompareReport(baseline, candidate, differing, checks, phases, findings, missing)
 
 
-def _sources(path: str | Path) -> tuple[Run | None, dict[Role, list[PassSource]]]:
-    """The run a path names, if it is one, and its passes by role."""
-    place = Path(path)
-    if not place.exists() or is_run(place) or (place.is_dir() and not pass_sources_in(place)):
-        runs = find_runs(str(path))
-        if len(runs) > 1:
-            raise InputError(say("compare.several_runs", n=len(runs)), path=path)
-        return runs[0], {role: run_passes(runs[0], role) for role in ("measured", "teacher")}
-    return None, {"measured": pass_sources(place), "teacher": []}
+_ByRole = dict[Role, list[tuple[Run | None, list[PassSource]]]]
 
 
-def pass_sources_in(folder: Path) -> bool:
-    """Whether a folder that is no run holds traces itself, rather than runs."""
-    return not any(is_run(inner) for inner in folder.iterdir() if inner.is_dir())
+def _measures(side: Side) -> bool:
+    return bool(side.files) or any(point.bench for run in side.runs for point in run.manifest.points)
 
 
-def _role(found: list[tuple[Run | None, dict[Role, list[PassSource]]]], names: tuple[str, str]) -> Role:
-    have = [{role for role, sources in by_role.items() if sources} for _, by_role in found]
+def _passes(side: Side, measures: bool) -> _ByRole:
+    """Passes of a side by role, with the run each is of: the runs that have some, and files outside runs."""
+    found: _ByRole = {"measured": [], "teacher": []}
+    for run in side.runs:
+        for role, of in found.items():
+            if sources := run_passes(run, role):
+                of.append((run, sources))
+    for path in side.others:
+        found["measured"].append((None, pass_sources(path)))
+    if not any(found.values()):
+        found["measured"].append((side.runs[0] if side.runs else None, []))
+    return found
+
+
+def _traced(passes: _ByRole, role: Role) -> tuple[Run | None, list[PassSource]]:
+    """The first run of a side with a pass of this role; without any, the first run."""
+    every = [one for of in passes.values() for one in of]
+    return passes[role][0] if passes[role] else (every[0][0], [])
+
+
+def _role(found: list[_ByRole], names: tuple[str, str]) -> Role:
+    have = [{role for role, of in by_role.items() if any(sources for _, sources in of)} for by_role in found]
     if all(have) and not have[0] & have[1]:
         teacher, measured = (0, 1) if "teacher" in have[0] else (1, 0)
         raise InputError(say("compare.roles", baseline=names[teacher], candidate=names[measured]), path=names[1])
@@ -247,8 +336,9 @@ def _asked(source: PassSource) -> Any:
     return None if profile is None else (profile.input_len, profile.output_len, profile.load)
 
 
-def _name(path: str | Path, run: Run | None) -> str:
-    return run.path.resolve().name if run else Path(path).name
+def _name(side: Side, run: Run | None) -> str:
+    several = len(side.runs) + len(side.files) + len(side.others) > 1
+    return run.path.resolve().name if run and not several else Path(side.asked).name
 
 
 def _missing(name: str, side: CompareSide) -> list[str]:

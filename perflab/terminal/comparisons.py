@@ -10,6 +10,7 @@ from perflab.analysis.compare_findings import category_word
 from perflab.analysis.kernel_names import short_kernel_names
 from perflab.analysis.trace_compare import ROWS, PhaseComparison, StepTime
 from perflab.tasks.compare import CompareReport, CompareSide
+from perflab.terminal.compared_metrics import compared_metrics, measured_trust
 from perflab.terminal.text import check_line, findings, table, wrapped
 
 _ORDER = ("decode", "mixed", "prefill")
@@ -21,7 +22,7 @@ _VALUE = 44
 def compare(report: CompareReport) -> str:
     """What can be trusted, what differs, time per step by category, the kernels that changed, findings."""
     phases = sorted(report.phases, key=lambda one: _ORDER.index(one.phase))
-    blocks = [_sides(report.sides), _trust(report), _differences(report)]
+    blocks = [_sides(report.sides), _trust(report), _differences(report), compared_metrics(report)]
     if phases:
         blocks += [_times(phases, _on_cpu(report)), *(_kernels(one) for one in phases)]
     elif shares := report.window_shares():
@@ -33,7 +34,8 @@ def compare(report: CompareReport) -> str:
         blocks.append("Steps are not known, so neither is time per step\n" + table(head, rows))
     if report.missing:
         blocks.append("Not compared\n" + "\n".join(f"  {text}" for text in report.missing))
-    blocks += [findings(report.findings)] if phases else []
+    told = [*report.metric_findings, *report.findings]
+    blocks += [findings(told)] if phases or told else []
     return "\n\n".join(block for block in blocks if block)
 
 
@@ -56,6 +58,7 @@ def _trust(report: CompareReport) -> str:
             [check_line("pass", f"{side.name}: {passed} checks of its traces passed.")] if passed and not doubts else []
         )
         lines += [check_line(check.status, f"{side.name}: {check.detail}") for check in doubts]
+    lines += measured_trust(report)
     return "\n".join(["Can they be compared?", *lines]) if lines else ""
 
 
