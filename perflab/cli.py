@@ -113,7 +113,9 @@ def _parser() -> argparse.ArgumentParser:
     pair.add_argument(
         "--varied", action="extend", nargs="+", default=[], metavar="NAME", help="settings meant to differ"
     )
-    pair.add_argument("--primary", metavar="METRIC", help="the metric that decides, as ttft_p99_ms (default: tpot_p50_ms)")
+    pair.add_argument(
+        "--primary", metavar="METRIC", help="the metric that decides, as ttft_p99_ms (default: tpot_p50_ms)"
+    )
     pair.add_argument("--point", metavar="LOAD", help="where it decides, as c32 (default: the point with most runs)")
     pair.add_argument(
         "--fail-on", action="append", default=[], choices=("regression", "undecided"), dest="fail_on",
