@@ -195,7 +195,8 @@ def _growth(requests: pd.DataFrame, origin: int, at: _Floats, count: _Floats) ->
     if third < float(np.nanmean(ends - sent)) or third <= 0:
         return None
     second, last = _mean_between(at, count, third, 2 * third), _mean_between(at, count, 2 * third, 3 * third)
-    return last / second if second else None
+    # NaN where nothing was under way in a third: the requests sent then failed.
+    return last / second if second and np.isfinite(last / second) else None
 
 
 def _beyond_chance(growth: float, level: float) -> bool:
