@@ -240,7 +240,7 @@ def test_r11_bursts_are_seen_where_the_client_does_not_tell(tmp_path: Path) -> N
 
 
 def test_r12_points_of_a_sweep_that_hit_the_prefix_cache_are_named(tmp_path: Path) -> None:
-    """The same seed at concurrency 1, 2, 4 and 8: nothing is cached at first, then 80 and 70 %, and nothing after a reset."""
+    """The same seed at each concurrency: nothing is cached at first, then 80 and 70 %; after a reset, nothing."""
     points = {}
     for concurrency, hits in ((1, 0.0), (2, 800.0), (4, 700.0), (8, 0.0)):
         one = result([Sent(n / concurrency, 0.1, [0.01] * 9) for n in range(20)], max_concurrency=concurrency)
