@@ -53,10 +53,11 @@ class Paths:
     facts
         A row a request: what it met. `first_step`, `last_step`, `begin_step` (the first that computed its prompt),
         `admitted_ns`, `scheduled_ns`, `begun_ns`, `waited_steps` (counts that have it waiting),
-        `arriving_in_prefill_ns` (of `arriving`, in steps that computed prompts), `queued_in_prefill_ns`, `mates` (others whose prompt its last
-        prefill step completed), `prefill_tokens` (of that step), `batch` (mean of its decode steps), `kv_usage`
-        (largest it met), `idle_engine` (the engine had nobody when it came) and `prefill_how`: steps, like_steps,
-        server_mean or undivided, which then holds `arriving` too.
+        `arriving_in_prefill_ns` and `queued_in_prefill_ns` (of the time until admitted, and from there until begun, in
+        steps that computed prompts), `mates` (others whose prompt its last prefill step completed), `prefill_tokens`
+        (of that step), `batch` (mean of its decode steps), `kv_usage` (largest it met), `idle_engine` (no step ran when
+        it came), `prefill_how` (steps, like_steps, server_mean or undivided, which then holds `arriving` too),
+        `lost_from` and `lost_to` (steps without a place; -1 and -2 for none).
     """
 
     ttft: pd.DataFrame

@@ -90,8 +90,9 @@ class StepJoin:
 
 
 def step_join(
-    requests: pd.DataFrame, iterations: pd.DataFrame, tie: ClockTie, *, token_budget: int | None = None
-) -> StepJoin:
+    requests: pd.DataFrame, iterations: pd.DataFrame, tie: ClockTie, *, token_budget: int | None = None,
+    schedules_ahead: bool | None = None,
+) -> StepJoin:  # fmt: skip
     """Place the requests of one point into engine steps.
 
     Parameters
@@ -102,6 +103,9 @@ def step_join(
         Table `iterations` of one engine and front end; all of the run's records may be given.
     token_budget
         `max_num_batched_tokens`: a longer prompt takes several steps, of which records show the last.
+    schedules_ahead
+        Whether the engine schedules a step while the one before runs (`async_scheduling`). None: it does if counts
+        have most requests running a step before their prompt's.
     """
     known = requests[requests["status"] == "ok"].dropna(subset=["arrival_ns", "first_token_ns", "finish_ns"])
     known = known[known["output_tokens"].fillna(0) > 0]
@@ -115,7 +119,7 @@ def step_join(
     last = np.where(tokens == 1, first, last)
     last[last < first] = -1
     placed = (first >= 0) & (last >= 0)
-    steps = _described(steps, first[placed], prompts[placed], token_budget)
+    steps = _described(steps, first[placed], prompts[placed], token_budget, schedules_ahead)
     population = _population(steps, known["arrival_ns"].to_numpy(np.int64), first, last)
     table = pd.DataFrame({
         "request_id": known["request_id"].to_numpy(np.int64),
@@ -176,30 +180,44 @@ def _latest_fitting(times: Ints, sizes: Ints, seen: Ints, room: Ints) -> Ints:
     return found
 
 
-def _described(steps: pd.DataFrame, first: Ints, prompts: Ints, token_budget: int | None) -> pd.DataFrame:
+def _described(
+    steps: pd.DataFrame, first: Ints, prompts: Ints, token_budget: int | None, ahead: bool | None
+) -> pd.DataFrame:
     """Steps with what they computed, their pace, and when the engine was done with them."""
     count = len(steps)
     first_tokens = np.bincount(first, minlength=count)[:count] if count else np.zeros(0, dtype=np.int64)
     prefill = (steps["prompt_tokens"].to_numpy(np.int64) > 0) | (steps["told_prefill"].to_numpy(np.int64) > 0)
-    for step, more in zip(first, _further_steps(prompts, token_budget), strict=True):
-        prefill[max(step - more, 0) : step] = True
+    for step, further in zip(first, _further_steps(prompts, token_budget), strict=True):
+        prefill[max(step - further, 0) : step] = True
     batch = np.maximum(steps["generated_tokens"].to_numpy(np.int64) - first_tokens, 0)
     # Who runs and got no token in this step is being prefilled, or scheduled for the next step.
-    pending = steps["running"].to_numpy(np.int64) + steps["finished"].to_numpy(np.int64) > batch + first_tokens
+    more = steps["running"].to_numpy(np.int64) + steps["finished"].to_numpy(np.int64) - batch - first_tokens
+    pending = more > 0
     completes, prefill = prefill, prefill | pending
     seen = steps["seen_ns"].to_numpy(np.int64)
     busy = (steps["running"] + steps["waiting"] + steps["deferred"]).to_numpy(np.int64) > 0
     follows = np.concatenate(([False], busy[:-1])) if count else np.zeros(0, dtype=bool)
     spans = np.diff(seen, prepend=seen[:1])
     typical, sure = _typical(spans, batch, follows & ~prefill & (batch > 0))
-    handled = _engine_ends(seen, typical, follows & sure)
-    end = _told_late(handled, typical, follows & pending & ~completes)
+    before_prompt = follows & pending & ~completes
+    if not (_schedules_ahead(more, first_tokens, follows) if ahead is None else ahead):
+        before_prompt = np.zeros_like(before_prompt)
+    # What a prompt's launch held up was not the front end's delay.
+    handled = _engine_ends(seen, typical, follows & sure & ~np.roll(before_prompt, 1))
+    end = _told_late(handled, typical, before_prompt)
     start = np.concatenate((end[:1], end[:-1]))
     return steps.assign(
         batch=batch, first_tokens=first_tokens, has_prefill=prefill, typical_ns=typical, end_ns=end,
         held_ns=handled - end,
         start_ns=pd.arrays.IntegerArray(start, ~follows),
     )  # fmt: skip
+
+
+def _schedules_ahead(more: Ints, first_tokens: Ints, follows: NDArray[np.bool_]) -> bool:
+    """Whether counts of the step before have those as running who get their first token in a step, mostly."""
+    at = np.flatnonzero(follows & (first_tokens > 0))
+    at = at[at > 0]
+    return bool(len(at)) and float((more[at - 1] >= first_tokens[at]).mean()) > 0.5
 
 
 def _further_steps(prompts: Ints, token_budget: int | None) -> Ints:

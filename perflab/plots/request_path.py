@@ -20,7 +20,8 @@ from perflab.plots import bars, style
 
 CAUSE_COLOURS = MappingProxyType({
     "arriving": "#9a6a3a", "queued": "#e69f00", "behind_step": "#d8c712", "prefill": "#56b4e9",
-    "others_prefill": "#d55e00", "decode": "#0072b2", "slow_steps": "#cc79a7", "preempted": "#7b61a8", "delivery": "#009e73",
+    "others_prefill": "#d55e00", "decode": "#0072b2", "slow_steps": "#cc79a7", "preempted": "#7b61a8",
+    "delivery": "#009e73",
 })  # fmt: skip
 CAUSE_WORDS = MappingProxyType({
     "arriving": "way into the engine", "queued": "waiting in the engine", "behind_step": "behind a running step",

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from perflab import units
-from perflab.analysis.finding import Finding, number
+from perflab.analysis.finding import Finding, is_on, number
 from perflab.analysis.request_clock import ClockTie, clock_tie
 from perflab.analysis.request_path import Paths, split_paths, strip
 from perflab.analysis.request_steps import Alignment, StepJoin, one_engine, step_join
@@ -232,7 +232,11 @@ def _slow_point(
         count = len(during[["engine", "front_end"]].drop_duplicates())
         return replace(empty, missing=say("slow.missing.engines", count=count))
     budget = number(run.manifest.engine.settings.get("max_num_batched_tokens"))
-    join = step_join(requests, during, tie, token_budget=int(budget) if budget else None)
+    ahead = run.manifest.engine.settings.get("async_scheduling")
+    join = step_join(
+        requests, during, tie, token_budget=int(budget) if budget else None,
+        schedules_ahead=is_on(ahead) if ahead is not None else None,
+    )  # fmt: skip
     least = limits.limit("request_alignment", "fail")
     if join.alignment.quality < least:
         what, worst = _worst(join.alignment)
