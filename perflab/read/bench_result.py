@@ -10,6 +10,9 @@ from typing import Any, Literal
 import pandas as pd
 
 Kind = Literal["serve", "latency", "throughput", "startup", "forward"]
+VLLM = "vllm bench"
+"""The client whose definitions all figures are held to."""
+
 Clock = Literal["client", "epoch", "per_request"]
 
 
@@ -80,5 +83,5 @@ class BenchResult:
     clock: Clock | None = None
     latency_from_gaps: bool = False
     notes: tuple[str, ...] = ()
-    client: str = "vllm bench"
+    client: str = VLLM
     marks: tuple[str, ...] = ()

@@ -13,6 +13,7 @@ from perflab.analysis.checks import Check
 from perflab.analysis.finding import Finding
 from perflab.analysis.latency import latency_values
 from perflab.plots import style
+from perflab.read.bench_result import VLLM
 from perflab.report.views import Pieces, run_name
 from perflab.runs import Run
 from perflab.tasks.latency import LatencyReport
@@ -23,16 +24,25 @@ _POINT_COLUMNS = {
     "run": "run", "load": "load", "repeat": "repeat", "completed": "requests", "failed": "failed",
     "ttft_p50_ms": "TTFT p50 (ms)", "ttft_p99_ms": "p99 (ms)", "tpot_p50_ms": "TPOT p50 (ms)",
     "itl_p99_ms": "ITL p99 (ms)", "e2el_p50_ms": "E2EL p50 (ms)", "output_tokens_per_s": "output tokens/s",
+    "client": "client", "differs": "not as in vLLM",
 }  # fmt: skip
 _ONLY_IF_ANY = ("repeat", "failed")
 
 
 def points_table(report: LatencyReport) -> pd.DataFrame:
-    """A row a measured point, by run, workload and load: the latencies and rates a reader looks at first."""
+    """A row a measured point, by run, workload and load: the latencies and rates a reader looks at first.
+
+    Where another client than vLLM's measured, it is named, and so are the metrics it does not define as vLLM does.
+    """
     points = named_points(report)
     points["load"] = points["lengths"] + " " + points["load"]
     points["repeat"] = points["repeat"] + 1
-    shown = [name for name in _POINT_COLUMNS if name not in _ONLY_IF_ANY or points[name].nunique() > 1]
+    own = {"client": (points["client"] != VLLM).any(), "differs": points["differs"].notna().any()}
+    shown = [
+        name
+        for name in _POINT_COLUMNS
+        if (own[name] if name in own else name not in _ONLY_IF_ANY or points[name].nunique() > 1)
+    ]
     return points[shown].rename(columns=_POINT_COLUMNS)
 
 

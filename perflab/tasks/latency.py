@@ -37,7 +37,7 @@ from perflab.runs import Engine, Load, Point, Run, is_run
 from perflab.tasks.find import find_runs
 from perflab.tasks.load import LoadAnswer, load_answers
 from perflab.tasks.load_evidence import RunRecords, gpus_of, load_evidence
-from perflab.tasks.measured_facts import bench_facts, definitions
+from perflab.tasks.measured_facts import bench_facts, definitions, differing
 from perflab.tasks.own import user_thresholds
 from perflab.tasks.result_files import RESULTS, KnownFile, result_files
 
@@ -190,7 +190,8 @@ class LatencyReport:
         """One row a measured point.
 
         Columns: `run`, `point`, `workload`, `data`, `input_len`, `output_len`, `load`, `concurrency`, `rate`, `repeat`,
-        `server_run`, `num_prompts`, `completed`, `failed`, `duration_s`, `client`, then
+        `server_run`, `num_prompts`, `completed`, `failed`, `duration_s`, `client`, `differs` (what
+        the client does not define as vLLM), then
         `<metric>_<statistic>_ms` for ttft, tpot, itl and e2el with mean, p50, p90, p95, p99, then the rates, then
         `gpus` and the rates of tokens per GPU, then `source` (computed or reported). NA where not measured.
         """
@@ -401,9 +402,18 @@ def _goodput(result: BenchResult, slos: Mapping[str, float]) -> Goodput | None:
 
 def _columns() -> list[str]:
     facts = ["run", "point", "workload", "data", "input_len", "output_len", "load", "concurrency", "rate"]
-    facts += ["repeat", "server_run", "num_prompts", "completed", "failed", "duration_s", "client"]
+    facts += ["repeat", "server_run", "num_prompts", "completed", "failed", "duration_s", "client", "differs"]
     statistics = [f"{name.removesuffix('_ms')}_{shown}_ms" for name in DISTRIBUTIONS for shown in SHOWN]
     return [*facts, *statistics, *RATES, "gpus", *PER_GPU, "source"]
+
+
+def _words(metrics: Sequence[str]) -> str | None:
+    """Metrics for a reader: `TTFT, ITL, output tokens/s`; None for none."""
+    named = [
+        m.removesuffix("_ms").upper() if m.endswith("_ms") else m.replace("_per_s", "/s").replace("_", " ")
+        for m in metrics
+    ]
+    return ", ".join(named) or None
 
 
 def _row(measured: MeasuredPoint) -> dict[str, Any]:
@@ -425,6 +435,7 @@ def _row(measured: MeasuredPoint) -> dict[str, Any]:
         "failed": result.failed,
         "duration_s": result.duration_s,
         "client": result.client,
+        "differs": _words(differing(result)),
         "source": metrics["source"],
     }
     for name in DISTRIBUTIONS:

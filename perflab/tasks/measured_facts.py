@@ -86,3 +86,9 @@ def definitions(result: BenchResult) -> list[dict[str, Any]]:
         }
         for mark in marks_of(result.marks)
     ]
+
+
+def differing(result: BenchResult) -> tuple[str, ...]:
+    """Metrics that the client does not define or count as vLLM does, and that could not be converted; `all` for all."""
+    marks = [mark for mark in marks_of(result.marks) if mark.differs]
+    return tuple(dict.fromkeys(metric for mark in marks for metric in mark.metrics or ("all",)))

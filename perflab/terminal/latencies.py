@@ -5,23 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perflab.tasks.latency import LatencyReport, OfflinePoint
+from perflab.tasks.measured_facts import differing
 from perflab.terminal.loads import loads
 from perflab.terminal.text import MARKS, count, ms, number, table
+
+_LATENCIES = ("ttft_p50_ms", "ttft_p99_ms", "tpot_p50_ms", "itl_p99_ms", "e2el_p50_ms")
+_STARRED = ", and * is not defined as in `vllm bench serve`, see below."
 
 
 def latency(report: LatencyReport) -> str:
     """A row per measured point, then what can be doubted about them."""
     points = report.points
+    differ = [differing(measured.result) for measured in report.runs]
     rows = [
         [
             row["run"],
             row["point"],
             count(row["completed"]),
-            *(ms(row[name]) for name in ("ttft_p50_ms", "ttft_p99_ms", "tpot_p50_ms", "itl_p99_ms", "e2el_p50_ms")),
-            number(row["output_tokens_per_s"], 1),
+            *(_marked(ms(row[name]), name, marks) for name in _LATENCIES),
+            _marked(number(row["output_tokens_per_s"], 1), "output_tokens_per_s", marks),
             number(row["requests_per_s"], 2),
         ]
-        for row in points.to_dict("records")
+        for row, marks in zip(points.to_dict("records"), differ, strict=True)
     ]
     head = ["run", "point", "n", "TTFT p50", "TTFT p99", "TPOT p50", "ITL p99", "E2EL p50", "output tok/s", "req/s"]
     doubts = [
@@ -30,7 +35,8 @@ def latency(report: LatencyReport) -> str:
         for check in measured.validity
         if check.status in ("warn", "fail")
     ]
-    blocks = ["Latencies in milliseconds; - is not measured.\n" + table(head, rows, left=2)] if rows else []
+    title = "Latencies in milliseconds; - is not measured" + (_STARRED if any(differ) else ".")
+    blocks = [f"{title}\n{table(head, rows, left=2)}"] if rows else []
     if report.offline:
         blocks.append(_offline(report.offline))
     if told := loads(report.load):
@@ -40,6 +46,12 @@ def latency(report: LatencyReport) -> str:
     if report.skipped:
         blocks.append("Not measured\n" + "\n".join(f"  {text}" for text in report.skipped))
     return "\n\n".join(blocks)
+
+
+def _marked(shown: str, column: str, marks: Sequence[str]) -> str:
+    """A figure, starred where the client does not define it as vLLM does."""
+    metric = column if column.endswith("_per_s") else column.split("_")[0] + "_ms"
+    return f"{shown}*" if shown != "-" and {metric, "all"} & set(marks) else shown
 
 
 def _offline(points: Sequence[OfflinePoint]) -> str:

@@ -91,6 +91,13 @@ def test_guidellms_own_tpot_is_never_shown(read):
     assert measured_metrics(unequal, {})["tpot_ms"] is None
 
 
+def test_percentiles_without_interpolation_are_marked_where_it_matters(read):
+    document = made.guidellm(requests=False)
+    assert "taken_percentiles" in read(document)[0].marks
+    document["benchmarks"][0]["metrics"]["request_totals"]["successful"] = 1000
+    assert "taken_percentiles" not in read(document)[0].marks
+
+
 def test_guidellm_says_what_was_cut_off_and_how_requests_came(read):
     result = read(made.guidellm())[0]
     assert result.notes == (say("read.cut_off", n=2),)

@@ -3,11 +3,15 @@
 import json
 from pathlib import Path
 
+import client_files as made
 import pytest
 
+from perflab import terminal
 from perflab.errors import InputError
 from perflab.read.files import read_text
+from perflab.report.points import points_table
 from perflab.tasks.find import recorded_runs
+from perflab.tasks.imports import import_files
 from perflab.tasks.latency import latency
 
 RUNS = [run.path.name for run in recorded_runs()]
@@ -80,3 +84,68 @@ def test_results_without_a_server_are_shown_apart(shared: Path) -> None:
     assert by_kind["latency"]["avg_latency"] == pytest.approx(0.8935758)
     assert by_kind["throughput"]["request_throughput"] == pytest.approx(3.9659347)
     assert [entry["kind"] for entry in report.to_json()["offline"]] == ["latency", "throughput"]
+
+
+def test_what_a_client_defines_otherwise_reaches_table_json_and_terminal(tmp_path: Path) -> None:
+    files = [tmp_path / "guidellm.json", tmp_path / "aiperf.json"]
+    files[0].write_text(json.dumps(made.guidellm(requests=False)))
+    files[1].write_text(json.dumps(made.aiperf()))
+    report = latency([*files, "llama3-8b-bf16"])
+    assert list(report.points["client"])[:3] == ["GuideLLM", "AIPerf", "vllm bench"]
+    assert list(report.points["differs"])[:2] == ["TTFT, ITL, E2EL", "TPOT, output tokens/s, total tokens/s"]
+    assert report.points["differs"][2:].isna().all()
+    first = report.to_json()["runs"][0]
+    assert first["client"] == "GuideLLM"
+    codes = {one["code"]: (one["metrics"], one["differs"]) for one in first["definitions"]}
+    assert codes["itl_of_requests"] == (["itl_ms"], True) and codes["tpot_from_itl"] == (["tpot_ms"], False)
+    shown = terminal.latency(report)
+    assert "200.00*" in shown and "30.00*" in shown and "not defined as in `vllm bench serve`" in shown
+    assert "GuideLLM's own time per output token includes the first token" in shown
+    table = points_table(report)
+    assert list(table["client"])[:2] == ["GuideLLM", "AIPerf"]
+    assert table.loc[0, "not as in vLLM"] == "TTFT, ITL, E2EL"
+    assert "client" not in points_table(latency("llama3-8b-bf16")), "no news where vLLM's client measured"
+
+
+def test_a_folder_of_one_client_is_one_measurement(tmp_path: Path) -> None:
+    """AIPerf writes the same run three times over; inference-perf its stages, their sum, and all requests."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "profile_export_aiperf.json").write_text(json.dumps(made.aiperf()))
+    (tmp_path / "a" / "profile_export_aiperf.csv").write_text(made.AIPERF_CSV)
+    (tmp_path / "a" / "profile_export.jsonl").write_text(made.aiperf_records())
+    (tmp_path / "i").mkdir()
+    (tmp_path / "i" / "stage_0_lifecycle_metrics.json").write_text(json.dumps(made.inference_perf()))
+    (tmp_path / "i" / "summary_lifecycle_metrics.json").write_text(json.dumps(made.inference_perf(stage=False)))
+    (tmp_path / "i" / "per_request_lifecycle_metrics.json").write_text(json.dumps(made.inference_perf_requests()))
+    names = [measured.source.name for measured in latency(tmp_path).runs]
+    assert names == ["profile_export.jsonl", "stage_0_lifecycle_metrics.json"]
+    manifest = import_files([tmp_path], tmp_path / "run").manifest
+    assert sorted(point.id for point in manifest.points) == ["profile_export", "stage_0_lifecycle_metrics"]
+    assert len(manifest.other_files) == 4 and all("same run as" in note for note in manifest.notes)
+
+
+@pytest.mark.parametrize(("name", "text", "points"), [
+    ("report.json", json.dumps(made.guidellm()), 1),
+    ("console.txt", made.SGLANG_CONSOLE * 2 + made.SGLANG_CONSOLE.replace("264.25", "260.14"), 2),
+    ("profile_export.json", json.dumps(made.perf_analyzer()), 1),
+    ("result.jsonl", json.dumps(made.sglang()) + "\n" + json.dumps(made.sglang(duration=3.0)), 2),
+    ("forward.json", json.dumps(made.forward()), 2),
+    ("report.yaml", made.LLMD.format(tool="inference-perf"), 1),
+])  # fmt: skip
+def test_what_import_keeps_reads_the_same_again(tmp_path: Path, name: str, text: str, points: int) -> None:
+    (tmp_path / name).write_text(text)
+    run = import_files([tmp_path / name], tmp_path / "run")
+    assert len(run.manifest.points) == points
+    alone, again = latency(tmp_path / name), latency(run.path)
+    first = alone.points.drop_duplicates("duration_s", ignore_index=True)
+    figures = [
+        "completed",
+        "failed",
+        "duration_s",
+        "ttft_mean_ms",
+        "tpot_mean_ms",
+        "e2el_p50_ms",
+        "output_tokens_per_s",
+    ]
+    assert again.points[figures].equals(first[figures])
+    assert [one.metrics for one in again.offline] == [one.metrics for one in alone.offline]

@@ -36,6 +36,7 @@ from perflab.read.files import read_text, refusal
 _FAMILIES = {"ttft": ("time_to_first_token_ms", 1.0), "e2el": ("request_latency", 1000.0)}
 _PERCENTILES = {"p001": "p0.1", "p01": "p1", "p05": "p5", "p999": "p99.9"}
 CLIENT = "GuideLLM"
+_MANY = 100  # from here on a percentile that is not interpolated is next to one that is
 
 
 def read_guidellm(path: str | Path) -> list[BenchResult]:
@@ -87,7 +88,7 @@ def _result(document: dict[str, Any], one: dict[str, Any], path: Path) -> BenchR
         prompt, output = (
             count(at(one, "metrics", f"{name}_token_count", "successful", "total_sum")) for name in ("prompt", "output")
         )
-        reported, marks = _reported(one)
+        reported, marks = _reported(one, done)
     return BenchResult(
         path=path, kind="serve", meta=_meta(document, one), completed=done, failed=failed, duration_s=duration,
         total_input_tokens=prompt, total_output_tokens=output,
@@ -102,7 +103,7 @@ def _duration(one: dict[str, Any]) -> float | None:
     return end - start if start is not None and end is not None and end > start else None
 
 
-def _reported(one: dict[str, Any]) -> tuple[dict[str, float | None], tuple[str, ...]]:
+def _reported(one: dict[str, Any], completed: int | None) -> tuple[dict[str, float | None], tuple[str, ...]]:
     """Figures of a report without its requests. TPOT is there only where all answers were of one length."""
     found: dict[str, float | None] = {}
     for name, (key, scale) in _FAMILIES.items():
@@ -111,7 +112,7 @@ def _reported(one: dict[str, Any]) -> tuple[dict[str, float | None], tuple[str, 
     lengths = at(one, "metrics", "output_token_count", "successful")
     shortest, longest = number(at(lengths, "min")), number(at(lengths, "max"))
     itl = family("itl", gaps, 1.0)
-    marks = ["taken_percentiles"] if found else []
+    marks = ["taken_percentiles"] if found and (completed or 0) < _MANY else []
     if itl:
         found |= itl
         marks.append("itl_of_requests")

@@ -78,8 +78,9 @@ class Result:
     def fingerprint(self) -> tuple[Any, ...]:
         """The same for two copies of one measurement, detailed or not."""
         r = self.result
-        figures = r.reported.get("mean_ttft_ms"), r.reported.get("avg_latency"), r.reported.get("output_throughput")
-        return r.kind, r.meta.date, r.duration_s, r.completed, r.total_output_tokens, *figures
+        told = ("mean_ttft_ms", "avg_latency", "p50_latency", "output_throughput", "avg_cold_startup_time")
+        figures = (r.reported.get(name) for name in told)
+        return r.kind, r.meta.date, r.meta.label, r.duration_s, r.completed, r.total_output_tokens, *figures
 
     @property
     def condition(self) -> tuple[Any, ...]:
@@ -118,12 +119,13 @@ def results_of(
 
 
 def _printed_alone(printed: Sequence[tuple[Path, list[BenchResult]]], results: Sequence[Result]) -> list[Result]:
-    return [
+    alone = [
         Result(path, "bench_printed", number, len(tables), table)
         for path, tables in printed
         for number, table in enumerate(tables, start=1)
         if table.duration_s is not None and not any(is_printed_of(table, one.result) for one in results)
     ]
+    return list({one.fingerprint: one for one in reversed(alone)}.values())[::-1]
 
 
 def points_of(
