@@ -54,7 +54,7 @@ def plot_load_phases(
         low = panels[1, 0]
         low.stairs(rate[0], rate[1], color=_LINE, fill=True, alpha=style.FADE, linewidth=0)
         low.stairs(rate[0], rate[1], color=_LINE, linewidth=1.1)
-        _quiet(low, "output\ntokens/s", float(rate[0].max()))
+        _quiet(low, "output tokens/s", float(rate[0].max()))
         _mean_lines(low, phases)
     panels[-1, 0].set_xlabel("time since the first request (s)")
     top.set_xlim(0, float(seconds.max()) or 1.0)

@@ -23,7 +23,7 @@ from perflab.tasks.load import LoadAnswer
 
 CAUSES: Mapping[str, str] = {
     "client": "client", "kv_cache": "KV cache full", "batch_limit": "batch full", "compute": "compute",
-    "token_budget": "token budget of a step", "weights": "reading weights", "queue": "queue",
+    "token_budget": "step's token budget", "weights": "reading weights", "queue": "queue",
 }  # fmt: skip
 """What limits a load, in a table's words."""
 
@@ -37,9 +37,9 @@ def load_table(report: LatencyReport) -> pd.DataFrame:
         {
             "run": name, "load": f"{answer.curve.lengths} {row['load']}", "in flight": row["in_flight"],
             "requests/s": row["requests_per_s"], "output tokens/s": row["output_tokens_per_s"],
-            "output tokens/s a GPU": row["output_tokens_per_s"] / answer.curve.gpus if answer.curve.gpus else np.nan,
+            "per GPU": row["output_tokens_per_s"] / answer.curve.gpus if answer.curve.gpus else np.nan,
             "input tokens/s": row["input_tokens_per_s"], "E2EL mean (ms)": row["e2el_mean_ms"],
-            "gain of throughput (%)": row["gain"] * 100,
+            "gain (%)": row["gain"] * 100,
             "knee": _at_knee(answer.curve, row["x"]),
             "limited by": ", ".join(CAUSES[one.cause] for one in answer.reasons.get(row["x"], ())),
         }
@@ -47,7 +47,7 @@ def load_table(report: LatencyReport) -> pd.DataFrame:
         for row in answer.curve.table.to_dict("records")
     ]  # fmt: skip
     table = pd.DataFrame(rows)
-    return table.drop(columns=[name for name in ("run", "output tokens/s a GPU") if _tells_nothing(table, name)])
+    return table.drop(columns=[name for name in ("run", "per GPU") if _tells_nothing(table, name)])
 
 
 def load_pieces(report: LatencyReport) -> Pieces:
@@ -111,10 +111,12 @@ def phase_pieces(report: LatencyReport) -> Pieces:
 def load_sentences(report: LatencyReport) -> str:
     """Of each curve: where its knee is and why, and the most load within the objectives; then what was left out."""
     lines = []
+    several = {answer.curve.run for answer in report.load if len(answer.curve.table) > 1}
     for name, answer in _named(report):
         if answer.curve.table.empty:
             continue
-        lines.append(_knee_sentence(name, answer))
+        if len(answer.curve.table) > 1 or answer.curve.run not in several:
+            lines.append(_knee_sentence(name, answer))
         if answer.limit is not None:
             lines.append(_limit_sentence(name, answer))
     left_out = [f"{name} {one.load} ({one.why})" for name, answer in _named(report) for one in answer.curve.excluded]
@@ -146,12 +148,17 @@ def goodput_sentences(report: LatencyReport) -> str:
 
 
 def split_sentences(report: LatencyReport) -> str:
-    """Of each load with the server's histograms: the largest part; then what such means can and cannot tell."""
+    """Of each run the largest part where the first token took longest; then what such means can and cannot tell."""
     found = _splits(report)
     if not found:
         return say("ttft_split.none")
-    lines = []
+    lines: list[str] = []
+    longest: dict[str, tuple[str, TtftSplit]] = {}
     for name, load, split in found:
+        lines += split.doubts
+        if name not in longest or split.server_ms > longest[name][1].server_ms:
+            longest[name] = (load, split)
+    for name, (load, split) in longest.items():
         whole = split.client_ms if split.client_ms is not None else split.server_ms
         lines.append(
             say(
@@ -163,30 +170,33 @@ def split_sentences(report: LatencyReport) -> str:
                 part=say(f"ttft_split.{split.largest}"),
             )
         )
-        lines += split.doubts
     return "\n".join(f"- {line}" for line in [*dict.fromkeys(lines), say("ttft_split.note")])
 
 
 def phase_sentences(report: LatencyReport) -> str:
     """What kind of load each of the points of `phase_pieces` was."""
     lines = [_phase_sentence(str(piece["of"]), piece["phases"]) for piece in phase_pieces(report)]
-    return "\n".join(f"- {line}" for line in lines) or say("phases.none")
+    return "\n".join(f"- {line}" for line in lines)
 
 
 def phase_table(report: LatencyReport) -> pd.DataFrame:
-    """A row a point of `phase_pieces` and phase: the steady part beside the whole."""
+    """Two rows a point of `phase_pieces`: the part between warm-up and drain, and the whole."""
     names = {
-        "phase": "phase", "start_s": "from (s)", "end_s": "to (s)", "in_flight": "in flight",
+        "phase": "part", "start_s": "from (s)", "end_s": "to (s)", "in_flight": "in flight",
         "output_tokens_per_s": "output tokens/s", "arrived": "requests sent", "ttft_mean_ms": "TTFT mean (ms)",
         "tpot_mean_ms": "TPOT mean (ms)", "e2el_mean_ms": "E2EL mean (ms)",
     }  # fmt: skip
     tables = [
-        piece["phases"].table[list(names)].rename(columns=names).assign(point=piece["of"])
+        _between_and_whole(piece["phases"])[list(names)].rename(columns=names).assign(point=piece["of"])
         for piece in phase_pieces(report)
     ]
     if not tables:
         return pd.DataFrame(columns=["point", *names.values()])
     return pd.concat(tables, ignore_index=True)[["point", *names.values()]]
+
+
+def _between_and_whole(phases: LoadPhases) -> pd.DataFrame:
+    return phases.table[~phases.table["phase"].isin(["warm-up", "drain"])]
 
 
 def cost_table(report: LatencyReport) -> pd.DataFrame:
@@ -199,6 +209,15 @@ def cost_table(report: LatencyReport) -> pd.DataFrame:
         for row in answer.cost.to_dict("records")
     ]
     return pd.DataFrame(rows)
+
+
+def cost_caption(report: LatencyReport) -> str:
+    """What the costs rest on; empty without a price."""
+    price = report.price_per_gpu_hour
+    gpus = sorted({answer.curve.gpus for answer in report.load if answer.cost is not None and answer.curve.gpus})
+    if price is None or not gpus:
+        return ""
+    return say("load.cost.note", price=f"{price:g}", gpus=style.join([str(n) for n in gpus]))
 
 
 def _knee_sentence(name: str, answer: LoadAnswer) -> str:

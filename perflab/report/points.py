@@ -76,8 +76,9 @@ def validity_checks(report: LatencyReport) -> list[Check]:
 
 
 def point_findings(report: LatencyReport) -> list[Finding]:
-    """The findings of all points, each once a run even if several points show it."""
+    """The findings of all points, each once a run even if several points show it, and of the load curves."""
     found = {(measured.run, f.id, f.title): f for measured in report.runs for f in measured.findings}
+    found |= {(answer.curve.run, f.id, f.title): f for answer in report.load for f in answer.findings}
     return list(found.values())
 
 

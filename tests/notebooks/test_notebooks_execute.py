@@ -17,14 +17,15 @@ pytestmark = [pytest.mark.notebooks, pytest.mark.timeout(900)]
 
 FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
 UNIT = re.compile(
-    r"\((%|ms|µs|s|GiB|tokens/s|requests/s|operations a byte)\)|output tokens/s|TFLOP/s|in flight|requests, by arrival"
-    r"|requests waiting|^collectives .* in order$|^layer$|^bytes |^time of a collective$"
+    r"\((%|ms|µs|s|GiB|W|MHz|tokens/s|requests/s|operations a byte)\)|output tokens/s|TFLOP/s|in flight"
+    r"|requests, by arrival|requests waiting|^requests running$|^collectives .* in order$|^layer$|^bytes "
+    r"|^time of a collective$|currency of the price|^(requests|prompt tokens) .*\(at most [\d,]+\)$"
 )
 
 EXPECTED = {
     "00_start_here": {"table": 1},
     "01_capture_a_run": {"file": 1, "table": 1, "text": 2, "command": 1},
-    "02_latency_and_throughput": {"runs": 1, "trust": 1, "table": 1, "figure": 4, "text": 1, "findings": 1},
+    "02_latency_and_throughput": {"runs": 1, "trust": 1, "table": 4, "figure": 18, "text": 6, "findings": 2},
     "03_gpu_time_breakdown": {"runs": 1, "trust": 1, "table": 2, "figure": 24, "text": 4, "findings": 1},
     "04_multi_gpu": {"runs": 1, "trust": 1, "table": 4, "figure": 16, "text": 2, "findings": 1},
 }
@@ -120,3 +121,18 @@ def test_the_report_of_all_notebooks_looks_right(executed: dict[str, Path], tmp_
         pytest.skip("needs chromium or google-chrome on the path")
     looks = look_at(page, tmp_path / "shots")
     assert {look.view.name: look.problems for look in looks if look.problems} == {}
+
+
+def test_objectives_and_a_price_show_goodput_and_cost(tmp_path: Path) -> None:
+    asked = {
+        "runs": ["llama3-8b-bf16-3x"], "slo_ttft_ms": 500, "slo_tpot_ms": 12, "statistic": "p90",
+        "price_per_gpu_hour": 3.0,
+    }  # fmt: skip
+    data = shown(execute(FOLDER / "02_latency_and_throughput.ipynb", asked, tmp_path / "02.ipynb"))
+    titles = [one["title"] for one in data if one["kind"] == "figure"]
+    assert "Highest goodput: 28.4 of 28.4 requests/s (load c32)" in titles
+    assert "A million output tokens cost from 4.14 at c1 down to 0.14 at c128" in titles
+    assert "The knee lies between 1 and 128; best measured load 32" in titles
+    texts = "\n".join(one["text"] for one in data if one["kind"] == "text")
+    assert "interpolated between 32, measured to hold, and 128, measured not to; TTFT gives way first" in texts
+    assert "0 of 512 requests (0.0 %) meet every limit" in texts
