@@ -14,8 +14,6 @@ from perflab.analysis.finding import Finding
 from perflab.analysis.findings import server_findings
 from perflab.analysis.goodput import Goodput, objectives
 from perflab.analysis.latency import (
-    DISTRIBUTIONS,
-    RATES,
     latency_metrics,
     metrics_from_reported,
     request_goodput,
@@ -37,23 +35,10 @@ from perflab.runs import Engine, Load, Point, Run, is_run
 from perflab.tasks.find import find_runs
 from perflab.tasks.load import LoadAnswer, load_answers
 from perflab.tasks.load_evidence import RunRecords, gpus_of, load_evidence
-from perflab.tasks.measured_facts import bench_facts, definitions, differing
+from perflab.tasks.measured_facts import bench_facts, definitions
 from perflab.tasks.own import user_thresholds
-from perflab.tasks.result_files import RESULTS, KnownFile, result_files
-
-__all__ = [
-    "RESULTS",
-    "SHOWN",
-    "LatencyReport",
-    "MeasuredPoint",
-    "OfflinePoint",
-    "ServerView",
-    "latency",
-    "measured_metrics",
-    "per_gpu",
-]
-
-SHOWN = ("mean", "p50", "p90", "p95", "p99")
+from perflab.tasks.point_rows import per_gpu, point_rows
+from perflab.tasks.result_files import KnownFile, result_files
 
 
 @dataclass(frozen=True)
@@ -195,7 +180,7 @@ class LatencyReport:
         `<metric>_<statistic>_ms` for ttft, tpot, itl and e2el with mean, p50, p90, p95, p99, then the rates, then
         `gpus` and the rates of tokens per GPU, then `source` (computed or reported). NA where not measured.
         """
-        return pd.DataFrame([_row(measured) for measured in self.runs], columns=_columns())
+        return point_rows(self.runs)
 
     def to_json(self) -> dict[str, Any]:
         """The `latency` document of the JSON contract."""
@@ -398,56 +383,3 @@ def _goodput(result: BenchResult, slos: Mapping[str, float]) -> Goodput | None:
     if result.requests is None:
         return None
     return request_goodput(result.requests, result.chunks, slos, result.duration_s)
-
-
-def _columns() -> list[str]:
-    facts = ["run", "point", "workload", "data", "input_len", "output_len", "load", "concurrency", "rate"]
-    facts += ["repeat", "server_run", "num_prompts", "completed", "failed", "duration_s", "client", "differs"]
-    statistics = [f"{name.removesuffix('_ms')}_{shown}_ms" for name in DISTRIBUTIONS for shown in SHOWN]
-    return [*facts, *statistics, *RATES, "gpus", *PER_GPU, "source"]
-
-
-def _words(metrics: Sequence[str]) -> str | None:
-    """Metrics for a reader: `TTFT, ITL, output tokens/s`; None for none."""
-    named = [
-        m.removesuffix("_ms").upper() if m.endswith("_ms") else m.replace("_per_s", "/s").replace("_", " ")
-        for m in metrics
-    ]
-    return ", ".join(named) or None
-
-
-def _row(measured: MeasuredPoint) -> dict[str, Any]:
-    point, result, metrics = measured.point, measured.result, measured.metrics
-    row: dict[str, Any] = {
-        "run": measured.run,
-        "point": point.id,
-        "workload": point.workload,
-        "data": point.data,
-        "input_len": point.input_len,
-        "output_len": point.output_len,
-        "load": point.load.label,
-        "concurrency": point.load.concurrency,
-        "rate": point.load.rate,
-        "repeat": point.repeat,
-        "server_run": point.server_run,
-        "num_prompts": point.num_prompts or result.meta.num_prompts,
-        "completed": result.completed,
-        "failed": result.failed,
-        "duration_s": result.duration_s,
-        "client": result.client,
-        "differs": _words(differing(result)),
-        "source": metrics["source"],
-    }
-    for name in DISTRIBUTIONS:
-        for shown in SHOWN:
-            row[f"{name.removesuffix('_ms')}_{shown}_ms"] = (metrics[name] or {}).get(shown)
-    return row | {rate: metrics[rate] for rate in RATES} | {"gpus": measured.gpus} | per_gpu(metrics, measured.gpus)
-
-
-PER_GPU = tuple(f"{of}_tokens_per_s_per_gpu" for of in ("input", "output", "total"))
-
-
-def per_gpu(metrics: Mapping[str, Any], gpus: int | None) -> dict[str, float | None]:
-    """Rates of tokens over the GPUs that made them; None where either is not known."""
-    rates = {name: metrics.get(name.removesuffix("_per_gpu")) for name in PER_GPU}
-    return {name: rate / gpus if rate is not None and gpus else None for name, rate in rates.items()}
