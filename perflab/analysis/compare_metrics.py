@@ -7,6 +7,7 @@ one server are averaged first (geometric mean), and count once.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -34,6 +35,9 @@ from perflab.messages import say
 
 REQUESTS = "what requests saw"
 """The conclusion of a whole comparison of metrics that a check can undermine."""
+
+
+_DIGITS = re.compile(r"(\d+)")
 
 
 def at(conclusion: str, point: str) -> str:
@@ -224,9 +228,9 @@ def comparison_table(rows: Sequence[MetricRow]) -> pd.DataFrame:
 
 
 def shared_points(baseline: Sequence[Measured], candidate: Sequence[Measured]) -> list[str]:
-    """Points that both sides have, in the order of the baseline."""
-    theirs = {one.point for one in candidate}
-    return [point for point in dict.fromkeys(one.point for one in baseline) if point in theirs]
+    """Points that both sides have, lower loads first: `512/128 c1`, `512/128 c32`, `512/128 r8`."""
+    both = {one.point for one in baseline} & {one.point for one in candidate}
+    return sorted(both, key=lambda point: [int(part) if part.isdigit() else part for part in _DIGITS.split(point)])
 
 
 def primary_point(baseline: Sequence[Measured], candidate: Sequence[Measured]) -> str | None:
@@ -345,10 +349,12 @@ def _undecided(row: MetricRow, p: float | None, needed: int | None) -> str:
         told = say("compare.metrics.no_interval", n=runs(n), least=FEWEST_FOR_INTERVAL, verdict=FEWEST_FOR_VERDICT)
     elif n < FEWEST_FOR_VERDICT:
         told = say("compare.metrics.no_verdict", n=n, verdict=FEWEST_FOR_VERDICT)
-    elif p is not None and (found.p or 0) <= 0.05 < p:
+    elif p is not None and verdict(found, row.metric.better, row.threshold) != "undecided":
         told = say("compare.metrics.not_among_several", p=f"{p:.2g}")
     else:
-        told = say("compare.metrics.straddles", threshold=f"{row.threshold * 100:g} %")
+        assert found.low is not None and found.high is not None
+        key = "straddles" if found.low <= 1 <= found.high else "maybe_small"
+        told = say(f"compare.metrics.{key}", threshold=f"{row.threshold * 100:g} %")
     return f"{told} {more_runs(found, needed)}".strip()
 
 

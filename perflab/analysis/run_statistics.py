@@ -127,20 +127,19 @@ def verdict(
     -------
     str
         `undecided` below `FEWEST_FOR_VERDICT` runs on either side. Else `same` where the whole interval lies within the
-        band: no change that matters is left in it. `better` or `worse` where the interval lies wholly on one side of 1
-        (and p does not exceed `alpha`), the ratio itself is out of the band and the interval not inside it. Else
-        `undecided`: the interval straddles.
+        band: no change that matters is left in it. `better` or `worse` where the whole interval lies beyond the band on
+        one side (and p does not exceed `alpha`): whichever of its values is the true one, it matters. Else
+        `undecided`: the interval straddles an end of the band.
     """
     if found.low is None or found.high is None or found.p is None or found.fewest < FEWEST_FOR_VERDICT:
         return "undecided"
     band = math.log1p(threshold)
-    low, high, middle = (math.log(value) for value in (found.low, found.high, found.ratio))
+    low, high = math.log(found.low), math.log(found.high)
     if threshold > 0 and -band <= low and high <= band:
         return "same"
-    clear = (low > 0 or high < 0) and (found.p if p is None else p) <= alpha
-    if not clear or abs(middle) < band:
+    if not (low > band or high < -band) or (found.p if p is None else p) > alpha:
         return "undecided"
-    return "better" if (middle < 0) == (better == "lower") else "worse"
+    return "better" if (high < 0) == (better == "lower") else "worse"
 
 
 def holm(p: Sequence[float]) -> list[float]:
@@ -162,7 +161,7 @@ def runs_needed(found: Ratio, threshold: float, *, power: float = POWER) -> int 
     """Runs a side that would decide with a chance of `power`, if ratio and spread are truly what was observed.
 
     Normal theory on logarithms with quantiles of Student's t. Where the observed ratio is out of the band, runs until
-    the interval excludes 1; where it is in the band, until the interval lies inside it. At least
+    the interval lies beyond it; where it is in the band, until the interval lies inside it. At least
     `FEWEST_FOR_VERDICT`.
 
     Returns
@@ -175,25 +174,15 @@ def runs_needed(found: Ratio, threshold: float, *, power: float = POWER) -> int 
         return None
     variance = found.spread[0] ** 2 + found.spread[1] ** 2
     band, effect = math.log1p(threshold), abs(math.log(found.ratio))
-    outside = effect >= band
-    room = effect if outside else band - effect
+    room = abs(effect - band)
     # Near the middle of the band both ends of the interval can miss it; the chance of missing is shared between them.
-    miss = (1 - power) if outside or effect > band / 4 else (1 - power) / 2
+    miss = (1 - power) if effect > band / 4 else (1 - power) / 2
     for n in range(FEWEST_FOR_VERDICT, MOST_RUNS + 1):
         degrees = 2 * (n - 1)
         reach = _t(0.5 + CONFIDENCE / 2, degrees) + _t(1 - miss, degrees)
         if reach * math.sqrt(variance / n) <= room:
             return n
     return MOST_RUNS + 1
-
-
-def smallest_visible(found: Ratio, n: int, *, power: float = POWER) -> float | None:
-    """The smallest change, as a share, that `n` runs a side would see with a chance of `power` at this spread."""
-    if found.spread[0] is None or found.spread[1] is None or n < 2:
-        return None
-    degrees = 2 * (n - 1)
-    reach = _t(0.5 + CONFIDENCE / 2, degrees) + _t(power, degrees)
-    return math.expm1(reach * math.sqrt((found.spread[0] ** 2 + found.spread[1] ** 2) / n))
 
 
 def _logs(values: Sequence[float]) -> _Floats:
@@ -223,18 +212,29 @@ def _bootstrap(baseline: _Floats, candidate: _Floats, resamples: int) -> tuple[f
     difference = float(np.mean(candidate) - np.mean(baseline))
     if float(np.var(baseline)) + float(np.var(candidate)) <= _least(baseline, candidate):
         return _exact(difference, baseline, candidate)
-    # The side with the lower mean takes the first stream, whichever it is: swapping sides swaps the interval.
-    streams = (0, 1) if difference >= 0 else (1, 0)
+    # Which side takes which stream depends on the values and not on what the sides are called: swapping sides swaps
+    # the interval. Sides with the same values leave only one such interval, the one that is its own mirror image.
+    first, second = (_rank(side, baseline, candidate) for side in (baseline, candidate))
+    streams = (0, 1) if first <= second else (1, 0)
     means = [_means(side, resamples, stream) for side, stream in zip((baseline, candidate), streams, strict=True)]
     drawn = means[1] - means[0]
+    if first == second:
+        drawn = np.concatenate((drawn, -drawn))
     n, degrees = min(len(baseline), len(candidate)), len(baseline) + len(candidate) - 2
     wider = math.sqrt(n / (n - 1))
     tail = float(special.ndtr(wider * _t(0.5 - CONFIDENCE / 2, degrees)))
     low, high = np.quantile(drawn, (tail, 1 - tail))
     # p agrees with the interval: 0 lies at an end of it where its share of resamples, expanded alike, is alpha / 2.
     beyond = min(np.count_nonzero(drawn <= 0), np.count_nonzero(drawn >= 0))
-    at = float(special.ndtri((beyond + 1) / (resamples + 2)))
+    at = float(special.ndtri((beyond + 1) / (len(drawn) + 2)))
     return float(low), float(high), min(1.0, 2 * float(special.stdtr(degrees, at / wider)))
+
+
+def _rank(side: _Floats, baseline: _Floats, candidate: _Floats) -> tuple[float, ...]:
+    """A key by which two sides are ordered alike whatever unit they are in, and however rounding goes."""
+    origin = float(np.mean(baseline) + np.mean(candidate)) / 2
+    centred = np.round(side - origin, 7) + 0.0
+    return (round(float(np.mean(side)) - origin, 7), float(len(side)), *centred.tolist())
 
 
 def _means(side: _Floats, resamples: int, stream: int) -> _Floats:

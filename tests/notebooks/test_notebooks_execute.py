@@ -28,6 +28,7 @@ EXPECTED = {
     "02_latency_and_throughput": {"runs": 1, "trust": 1, "table": 4, "figure": 18, "text": 6, "findings": 2},
     "03_gpu_time_breakdown": {"runs": 1, "trust": 1, "table": 2, "figure": 24, "text": 4, "findings": 1},
     "04_multi_gpu": {"runs": 1, "trust": 1, "table": 4, "figure": 16, "text": 2, "findings": 1},
+    "05_compare_runs": {"runs": 1, "trust": 1, "table": 2, "figure": 6, "text": 3, "findings": 1},
 }
 """At least so many outputs of each kind."""
 
@@ -86,7 +87,7 @@ def test_tables_have_rows_and_text_has_its_numbers(executed: dict[str, Path], na
 
 
 def test_random_weights_are_told_before_any_figure(executed: dict[str, Path]) -> None:
-    for name in ("02_latency_and_throughput", "03_gpu_time_breakdown"):
+    for name in ("02_latency_and_throughput", "03_gpu_time_breakdown", "05_compare_runs"):
         data = shown(executed[name])
         runs = next(i for i, d in enumerate(data) if d["kind"] == "runs")
         figure = next(i for i, d in enumerate(data) if d["kind"] == "figure")
