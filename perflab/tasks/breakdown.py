@@ -17,7 +17,7 @@ from perflab.analysis.breakdown import breakdown as gpu_breakdown
 from perflab.analysis.breakdown import cpu_breakdown, self_times, summary
 from perflab.analysis.check import undermined
 from perflab.analysis.checks import Check, TraceFacts, trace_checks
-from perflab.analysis.finding import Again, Finding
+from perflab.analysis.finding import Finding
 from perflab.analysis.findings import pass_findings
 from perflab.analysis.idle import idle_gaps, idle_summary
 from perflab.analysis.kernels import categorize, name_totals, operators
@@ -34,7 +34,7 @@ from perflab.knowledge.categories import Rules
 from perflab.knowledge.gpus import gpu_spec
 from perflab.messages import say
 from perflab.read.trace import Trace
-from perflab.runs import Run
+from perflab.tasks.again import again
 from perflab.tasks.attribution import Attributor, is_small
 from perflab.tasks.collectives import pass_communication
 from perflab.tasks.model_config import config_of
@@ -255,7 +255,7 @@ def pass_breakdown(source: PassSource, users: Own, attribution: bool | None = No
         thresholds=users.thresholds,
         communication=talk,
         unprofiled=unprofiled,
-        again=_again(source.home),
+        again=again(source.home),
     )
     findings = pass_findings(facts)
     failed = undermined(checks, of.BREAKDOWN, of.PHASES)
@@ -265,15 +265,6 @@ def pass_breakdown(source: PassSource, users: Own, attribution: bool | None = No
             replace(one, roofline=withheld_roofline(one.roofline, reason)) if one.roofline else one for one in ranks
         ]
     return PassBreakdown(source, ranks, checks, findings, use, talk)
-
-
-def _again(run: Run | None) -> Again | None:
-    """How a captured run can be made once more, where it says by what it was made."""
-    if run is None or run.manifest.experiment is None:
-        return None
-    here = Path.cwd()
-    path = run.path.relative_to(here) if run.path.is_relative_to(here) else run.path
-    return Again(run.manifest.experiment, str(path))
 
 
 def _rank_breakdown(source: PassSource, trace: Trace, rules: Rules) -> RankBreakdown:

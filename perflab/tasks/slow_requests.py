@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from perflab.messages import say
 from perflab.read.clock import ClockFile, read_clock
 from perflab.read.step_records import read_step_records
 from perflab.runs import Run
+from perflab.tasks.again import again
 from perflab.tasks.breakdown import breakdown
 from perflab.tasks.find import find_runs
 from perflab.tasks.latency import MeasuredPoint, latency
@@ -31,6 +33,7 @@ from perflab.tasks.own import user_thresholds
 
 _MARGIN_NS = units.NS_PER_S
 _PREFILL = "request_prefill_time_seconds"
+_SEVERAL = 2
 _QUEUE = "request_queue_time_seconds"
 
 
@@ -112,16 +115,22 @@ class SlowReport:
 
     @property
     def findings(self) -> list[Finding]:
-        """Of each run, cause and metric the one with the largest effect, and where else it shows."""
-        kinds: dict[tuple[str, str, str], list[tuple[str, Finding]]] = {}
+        """Of each run and remedy the one whose slow are slowest against the typical, and where else it shows.
+
+        What a single request of all points shows is an incident and no finding.
+        """
+        kinds: dict[tuple[str, str, str], list[tuple[Tail, Finding]]] = {}
         for point in self.points:
             for metric, finding in point.findings.items():
-                kinds.setdefault((finding.run, finding.id, metric), []).append((point.name, finding))
+                kinds.setdefault((finding.run, finding.id, finding.change), []).append((point.tails[metric], finding))
         found = []
         for alike in kinds.values():
-            where, worst = max(alike, key=lambda one: float((one[1].impact or {}).get("value", 0.0)))
-            others = ", ".join(name for name, _ in alike if name != where)
-            more = (say("slow.finding.elsewhere", points=others),) if others else ()
+            if sum(len(one.slow) for one, _ in alike) < _SEVERAL:
+                continue
+            tail, worst = max(alike, key=lambda one: one[0].ratio)
+            others = Counter(say(f"slow.metric.{one.metric}") for one, _ in alike if one is not tail)
+            where = ", ".join(f"{metric} ({count})" for metric, count in others.items())
+            more = (say("slow.finding.elsewhere", where=where),) if others else ()
             found.append(replace(worst, evidence=(*worst.evidence, *more)))
         order = ("critical", "warning", "info")
         return sorted(found, key=lambda finding: (order.index(finding.severity), -finding.confidence))
@@ -270,7 +279,7 @@ def _with_tails(
         TailFacts(
             one, point.run.manifest.engine, join.alignment.quality, requests=join.alignment.placed,
             least=int(limits.limit("slow_tail", "least")), most_running=_most_running(join, paths, one.slow),
-            point=point.name, run=point.measured.run,
+            point=point.name, run=point.measured.run, again=again(point.run),
         )
         for one in tails.values()
     ]  # fmt: skip

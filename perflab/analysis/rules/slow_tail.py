@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from perflab import units
-from perflab.analysis.finding import Finding, bench_command, number
+from perflab.analysis.finding import Again, Finding, bench_command, number
 from perflab.analysis.slow_tail import Tail
 from perflab.knowledge.engine_args import as_version_has_it
 from perflab.messages import say
@@ -15,6 +17,9 @@ _KV_FULL = 0.95
 _LONGER = 1.2
 _GRAVE = 2.0
 _SHOWN = 0.1
+_SHORTER_STEPS = frozenset(("arriving", "behind_step", "others_before", "others_between"))
+_LEAST_TOKENS = 512
+_MOST_MEMORY = 0.95
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,8 @@ class TailFacts:
         The most requests that ran while slow ones were waiting; None where none was.
     point
         Where it was measured.
+    again
+        How the run can be made once more; None where that is not known.
     """
 
     tail: Tail
@@ -41,6 +48,7 @@ class TailFacts:
     most_running: int | None = None
     point: str = ""
     run: str = ""
+    again: Again | None = None
 
 
 def slow_tail(facts: TailFacts) -> Finding | None:
@@ -56,9 +64,11 @@ def slow_tail(facts: TailFacts) -> Finding | None:
     title = say(
         "slow.finding.title",
         metric=say(name), slow=units.show_time(tail.slow_ns), typical=units.show_time(tail.typical_ns),
-        cause=say(f"slow.cause.{tail.cause}"), share=units.show_share(min(tail.cause_share, 1.0)),
+        cause=say(f"slow.cause.{tail.cause}"), share=f"{min(tail.cause_share, 1.0):.0%}".replace("%", " %"),
     )  # fmt: skip
     version = facts.engine.vllm_version
+    remedy = _remedy(facts)
+    settings = {} if longer else _settings(remedy, facts.engine)
     return Finding(
         id=f"slow_tail_{tail.cause}",
         severity="warning" if tail.ratio >= _GRAVE and longer is None else "info",
@@ -66,9 +76,10 @@ def slow_tail(facts: TailFacts) -> Finding | None:
         title=title,
         impact={"value": round(units.ms(tail.slow_ns - tail.without_ns), 3), "unit": "ms"},
         evidence=tuple(_evidence(facts)),
-        change=as_version_has_it(say(longer or f"slow.change.{_remedy(facts)}"), version),
-        check=bench_command(facts.engine),
+        change=as_version_has_it(say(longer or f"slow.change.{remedy}"), version),
+        check=facts.again.with_settings(settings) if facts.again and settings else bench_command(facts.engine),
         run=facts.run,
+        settings=settings,
     )
 
 
@@ -99,6 +110,21 @@ def _remedy(facts: TailFacts) -> str:
     if cause == "others_prefill":
         return "others_before" if facts.tail.metric == "ttft" else "others_between"
     return cause
+
+
+def _settings(remedy: str, engine: Engine) -> Mapping[str, Any]:
+    """Engine arguments that try the remedy; none where the settings it would change are not known."""
+    seats, budget = (number(engine.settings.get(name)) for name in ("max_num_seqs", "max_num_batched_tokens"))
+    if remedy == "queued_seats" and seats:
+        return {"max_num_seqs": int(2 * seats)}
+    if remedy in _SHORTER_STEPS and budget:
+        fewer = int(budget) // 4
+        # vLLM wants room for a token of each seat.
+        return {"max_num_batched_tokens": fewer} if fewer >= max(seats or 0, _LEAST_TOKENS) else {}
+    memory = number(engine.settings.get("gpu_memory_utilization"))
+    if remedy in ("queued_kv", "preempted") and memory and memory < _MOST_MEMORY:
+        return {"gpu_memory_utilization": _MOST_MEMORY}
+    return {}
 
 
 def _evidence(facts: TailFacts) -> list[str]:
