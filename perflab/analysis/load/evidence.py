@@ -27,7 +27,8 @@ class StepFigures:
     Attributes
     ----------
     steps, step_ms
-        Steps with requests in them, and their mean time.
+        Steps with requests in them whose begin is known, and their mean time. `left_out` more followed an engine that
+        had nothing to do: when those began no record tells, so they are in none of these figures.
     tokens_per_step
         Tokens generated and prompt tokens computed, mean of a step.
     prompt_time_share
@@ -53,6 +54,7 @@ class StepFigures:
     most_waiting: int
     most_kv_usage: float | None
     preemptions: int
+    left_out: int = 0
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,8 @@ def step_figures(
         `max_num_batched_tokens`.
     """
     parts = [_of_engine(part) for _, part in iterations.groupby(["engine", "front_end"])]
-    steps = pd.concat(parts, ignore_index=True) if parts else iterations
+    known = [part[part["known"]] for part in parts]
+    steps = pd.concat(known, ignore_index=True) if known else iterations
     if steps.empty or float(steps["took"].sum()) <= 0:
         return None
     took = steps["took"].to_numpy(np.float64)
@@ -172,6 +175,7 @@ def step_figures(
         most_waiting=int(steps["waiting"].max()),
         most_kv_usage=None if pd.isna(kv) else float(kv),
         preemptions=int(steps["preemptions"].sum()),
+        left_out=sum(int((part["tokens"] > 0).sum()) for part in parts) - len(steps),
     )
 
 
@@ -187,7 +191,7 @@ def _of_engine(records: pd.DataFrame) -> pd.DataFrame:
         held_waiting=waiting,
     )
     before = (running + waiting).shift(fill_value=0.0)
-    return made[(before > 0) & (made["took"] > 0) & (made["tokens"] > 0)]
+    return made.assign(known=(before > 0) & (made["took"] > 0) & (made["tokens"] > 0))
 
 
 def gauges_while_busy(samples: pd.DataFrame, start_ns: int, end_ns: int) -> dict[str, tuple[float, float]]:
