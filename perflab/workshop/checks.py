@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 from perflab.messages import say
 from perflab.workshop.feedback import show_hints, show_verdict
-from perflab.workshop.lessons import Lesson, find_question
+from perflab.workshop.lessons import find_question
 from perflab.workshop.questions import Verdict, hints
 
 
@@ -17,7 +16,7 @@ def judge(question: str, answer: Any) -> Verdict:
     if isinstance(found, list):
         return Verdict(question, "not_yet", (say("workshop.no_question", question=question, known=", ".join(found)),))
     lesson, asked = found
-    facts = _facts(lesson.number)
+    facts = lesson.facts()
     return asked.judge(answer, facts, lesson.fields(facts))
 
 
@@ -37,7 +36,7 @@ def check(question: str, answer: Any, *, guess: Any = ...) -> None:
     extra = []
     found = find_question(question)
     if verdict.state == "pass" and not isinstance(found, list):
-        extra.append(found[1].difference(guess, _facts(found[0].number)))
+        extra.append(found[1].difference(guess, found[0].facts()))
     show_verdict(verdict, extra)
 
 
@@ -55,11 +54,3 @@ def hint(question: str, step: int = 1) -> None:
     names = hints(found[1])
     shown = names[: max(1, min(int(step), len(names)))]
     show_hints(question, [say(name) for name in shown], left=len(names) - len(shown))
-
-
-@lru_cache(maxsize=4)
-def _facts(number: int) -> Any:
-    from perflab.workshop.lessons import find_lesson
-
-    lesson: Lesson = find_lesson(number)
-    return lesson.facts()

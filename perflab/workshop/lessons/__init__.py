@@ -26,7 +26,7 @@ class Lesson:
     title, minutes
         What it asks, and about how long it takes.
     facts
-        What its answers are computed from; read when first needed.
+        What its answers are computed from; read when first asked for, and then kept.
     fields
         Numbers of its sentences, formatted, from the facts.
     """
