@@ -28,6 +28,7 @@ _BURST = 0.75
 _NOT_SHORTER = 0.9
 _LONG = 1.5
 _ENOUGH = 5
+_WHOLE = 0.02
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ def step_join(
     known = known[known["output_tokens"].fillna(0) > 0]
     steps = _steps(iterations, tie, known)
     tokens = known["output_tokens"].to_numpy(np.int64)
-    prompts = known["prompt_tokens"].fillna(0).to_numpy(np.int64)
+    prompts = _as_the_server_counts(known["prompt_tokens"].fillna(0).to_numpy(np.int64), steps)
     first_ns, last_ns = (known[name].to_numpy(np.int64) for name in ("first_token_ns", "finish_ns"))
     seen = steps["seen_ns"].to_numpy(np.int64)
     first = _latest_fitting(first_ns, prompts, seen, steps["prompt_tokens"].to_numpy(np.int64))
@@ -129,7 +130,7 @@ def step_join(
         "scheduled_step": np.where(placed, population[1], -1),
         "missed": np.where(placed, np.maximum(last - first + 1 - tokens, 0), -1),
     })  # fmt: skip
-    return StepJoin(steps, table, _alignment(steps, known, table))
+    return StepJoin(steps, table, _alignment(steps, known, table, int(prompts.sum())))
 
 
 def one_engine(iterations: pd.DataFrame) -> bool:
@@ -158,6 +159,16 @@ def _steps(iterations: pd.DataFrame, tie: ClockTie, known: pd.DataFrame) -> pd.D
     begin, end = int(known["arrival_ns"].min()), int(known["finish_ns"].max())
     # A step that ended before the first was sent is none of theirs.
     return steps[(steps["seen_ns"] >= begin) & (steps["seen_ns"] <= end)].reset_index(drop=True)
+
+
+def _as_the_server_counts(prompts: Ints, steps: pd.DataFrame) -> Ints:
+    """Prompt lengths with what a chat template or a start token adds to each, where that is the same whole number."""
+    if not len(prompts):
+        return prompts
+    theirs = int(steps["prompt_tokens"].sum())
+    more = round((theirs - int(prompts.sum())) / len(prompts))
+    whole = abs(theirs - int(prompts.sum()) - more * len(prompts)) <= _WHOLE * len(prompts)
+    return np.maximum(prompts + more, 1) if whole else prompts
 
 
 def _latest_fitting(times: Ints, sizes: Ints, seen: Ints, room: Ints) -> Ints:
@@ -294,7 +305,7 @@ def _population(steps: pd.DataFrame, arrival: Ints, first: Ints, last: Ints) -> 
     )  # type: ignore[return-value]
 
 
-def _alignment(steps: pd.DataFrame, known: pd.DataFrame, table: pd.DataFrame) -> Alignment:
+def _alignment(steps: pd.DataFrame, known: pd.DataFrame, table: pd.DataFrame, prompts: int) -> Alignment:
     placed = (table["first_step"] >= 0).to_numpy()
     mine, of = table[placed], known[placed]
     first, last = mine["first_step"].to_numpy(np.int64), mine["last_step"].to_numpy(np.int64)
@@ -312,7 +323,7 @@ def _alignment(steps: pd.DataFrame, known: pd.DataFrame, table: pd.DataFrame) ->
     return Alignment(
         requests=len(known),
         placed=int(placed.sum()),
-        prompts=_balance(int(known["prompt_tokens"].fillna(0).sum()), int(steps["prompt_tokens"].sum())),
+        prompts=_balance(prompts, int(steps["prompt_tokens"].sum())),
         tokens=_balance(int(known["output_tokens"].sum()), int(steps["generated_tokens"].sum())),
         steps=float(fits.mean()) if len(mine) else 0.0,
         order=float(after.mean()) if len(mine) else 0.0,

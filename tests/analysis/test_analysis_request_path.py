@@ -211,8 +211,21 @@ def test_requests_of_others_and_lost_records_lower_the_quality() -> None:
     requests, _, iterations = three_steps_behind()
     assert step_join(requests.iloc[:2], iterations, SAME, token_budget=100).alignment.quality < 0.9
     assert step_join(requests, iterations.drop(index=6), SAME, token_budget=100).alignment.quality < 0.95
+    uneven = requests.assign(prompt_tokens=requests["prompt_tokens"] - [9, 0, 11])
+    assert step_join(uneven, iterations, SAME, token_budget=100).alignment.prompts == pytest.approx(340 / 360)
     late = ClockTie(20 * MS, 20 * MS, 0, False)
     assert step_join(requests, iterations, late, token_budget=100).alignment.quality < 0.9
+
+
+def test_a_chat_template_makes_every_prompt_longer_by_as_much() -> None:
+    requests, chunks, iterations = three_steps_behind()
+    as_sent = requests.assign(prompt_tokens=requests["prompt_tokens"] - 9)
+    here, there = (
+        split_paths(step_join(table, iterations, SAME, token_budget=100), table, chunks, token_budget=100)
+        for table in (requests, as_sent)
+    )
+    assert step_join(as_sent, iterations, SAME, token_budget=100).alignment.quality == 1
+    assert ms_of(there.ttft, 2) == ms_of(here.ttft, 2)
 
 
 def test_records_of_several_front_ends_are_told() -> None:

@@ -4,6 +4,7 @@ import pandas as pd
 import pytest
 from request_tables import MS, SAME, chunk_table, iteration_table, request_table, three_steps_behind
 
+from perflab.analysis.finding import Again
 from perflab.analysis.request_path import CAUSES, split_paths
 from perflab.analysis.request_steps import step_join
 from perflab.analysis.rules.slow_tail import TailFacts, slow_tail
@@ -145,3 +146,30 @@ def test_a_similar_step_has_the_same_phase_and_nearly_the_same_work() -> None:
     assert similar_steps(Wanted("first_token", "prefill", 0, 700), steps, breakdown).steps == (4,)
     assert similar_steps(Wanted("first_token", "prefill", 0, 900), steps, breakdown).steps == ()
     assert similar_steps(Wanted("first_token", "mixed", 0, 512), steps.iloc[:3], breakdown).nearest is None
+
+
+@pytest.mark.parametrize(("one", "facts", "settings"), [
+    (made("others_prefill", "itl"), {}, {"max_num_batched_tokens": 2048}),
+    (made("behind_step"), {}, {"max_num_batched_tokens": 2048}),
+    (made("queued"), {"most_running": 64}, {"max_num_seqs": 128}),
+    (made("queued"), {"most_running": 8}, {}),
+    (made("preempted", "e2el"), {}, {"gpu_memory_utilization": 0.95}),
+    (made("delivery", "itl"), {}, {}),
+])  # fmt: skip
+def test_where_arguments_can_try_it_one_command_runs_both_sides(
+    one: Tail, facts: dict[str, object], settings: dict[str, object]
+) -> None:
+    known = {"max_num_seqs": 64, "max_num_batched_tokens": 8192, "gpu_memory_utilization": 0.9}
+    engine = Engine(vllm_version="0.25.1", settings=known)
+    again = Again("experiment.yaml", "runs/mine")
+    found = slow_tail(TailFacts(one, engine, 1.0, requests=100, again=again, **facts))  # type: ignore[arg-type]
+    assert found is not None and found.settings == settings
+    asked = [f"--set engine.args.{name}={value}" for name, value in settings.items()]
+    assert all(part in found.check for part in asked)
+    assert found.check.endswith("perflab compare runs/mine runs/changed") == bool(settings)
+
+
+def test_a_budget_below_the_seats_is_not_tried() -> None:
+    engine = Engine(settings={"max_num_seqs": 1024, "max_num_batched_tokens": 2048})
+    found = slow_tail(TailFacts(made("others_prefill", "itl"), engine, 1.0, requests=100))
+    assert found is not None and found.settings == {}
