@@ -2,11 +2,16 @@
 
 import json
 import math
+import os
+import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from compared_runs import write_side
 
 from perflab import schema, terminal
@@ -275,3 +280,33 @@ def test_recorded_repeats_on_one_server_are_one_run() -> None:
     assert found.ratio == pytest.approx(
         (3.520224 * 3.503980 * 3.509248 / 3.755941 / 3.766252 / 3.744130) ** (1 / 3), abs=1e-6
     )
+
+
+@pytest.mark.parametrize(
+    ("after", "status", "said"),
+    [(SLOWER, 1, "regression: see"), (BEFORE[::-1], 0, "no regression"), (None, 2, "could")],
+)
+def test_the_shell_snippet_of_the_docs_works(
+    root: Path, tmp_path: Path, after: list[float] | None, status: int, said: str
+) -> None:
+    text = (root / "docs" / "compare.md").read_text()
+    snippet = text.split("Plain shell:", 1)[1].split("```sh\n", 1)[1].split("```", 1)[0]
+    command = tmp_path / "bin" / "perflab"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m perflab "$@"\n')
+    command.chmod(0o755)
+    write_side(tmp_path / "runs" / "before", BEFORE)
+    if after is not None:
+        write_side(tmp_path / "runs" / "after", after)
+    environment = {**os.environ, "PATH": f"{command.parent}:{os.environ['PATH']}"}
+    done = subprocess.run(["sh", "-c", snippet], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert (done.returncode, said in done.stdout) == (status, True), done.stderr
+    if status != 2:
+        assert json.loads((tmp_path / "compare.json").read_text())["schema"] == 1
+
+
+def test_the_actions_snippet_of_the_docs_is_a_workflow(root: Path) -> None:
+    text = (root / "docs" / "compare.md").read_text()
+    steps = yaml.safe_load(text.split("```yaml\n", 1)[1].split("```", 1)[0])["jobs"]["latency"]["steps"]
+    gate = next(step["run"] for step in steps if "--fail-on" in step.get("run", ""))
+    assert shlex.split(gate)[:2] == ["perflab", "compare"]
