@@ -297,7 +297,7 @@ def _of_run(run: Run, asked: _Asked) -> tuple[list[MeasuredPoint | OfflinePoint]
         path = run.file(point.bench)
         result = read_results(path)[0]
         found.append(_measured(run.manifest.title, path, point, result, _server(run, point), records, asked))
-    return found, missed
+    return found, [*missed, *records.problems]
 
 
 def _server(run: Run, point: Point) -> ServerView:

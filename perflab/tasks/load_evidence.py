@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, TypeVar
 
 import pandas as pd
 
@@ -18,6 +18,7 @@ from perflab.analysis.model.step_work import peaks_of
 from perflab.analysis.model.workload import split_of, workload
 from perflab.errors import InputError
 from perflab.knowledge.gpus import gpu_spec
+from perflab.messages import say
 from perflab.read.clock import ClockFile, read_clock
 from perflab.read.prometheus import read_telemetry
 from perflab.read.step_records import read_step_records
@@ -25,6 +26,8 @@ from perflab.runs import Engine, Hardware, Manifest, Point, Run
 from perflab.schema import empty
 from perflab.tasks.model_config import run_config
 from perflab.tasks.observed import GAUGES, observed, spans
+
+T = TypeVar("T")
 
 _CLIENT, _ENGINE = "client_process_cpu_percent", "engine_process_cpu_percent"
 _OF_ALL = {_CLIENT: "client_cpu_percent", _ENGINE: "engine_cpu_percent"}
@@ -54,10 +57,21 @@ class Balance:
 
 
 class RunRecords:
-    """The records of one run, each file read once and only when a point asks for it."""
+    """The records of one run, each file read once and only when a point asks for it.
+
+    A file that is missing or damaged costs what it would have told, not the latencies: `problems` says so.
+    """
 
     def __init__(self, run: Run) -> None:
         self._run = run
+        self.problems: list[str] = []
+
+    def _read(self, read: Callable[[], T], otherwise: T) -> T:
+        try:
+            return read()
+        except InputError as error:
+            self.problems.append(say("load.not_read", run=self._run.manifest.title, why=error))
+            return otherwise
 
     @property
     def manifest(self) -> Manifest:
@@ -67,13 +81,21 @@ class RunRecords:
     @cached_property
     def steps(self) -> pd.DataFrame:
         """Table `iterations` of all servers; empty where there are none."""
-        parts = [read_step_records(self._run.file(one.file)).table for one in self._run.manifest.step_records]
+        files = [one.file for one in self._run.manifest.step_records]
+        none = empty("iterations")
+        parts = [self._read(partial(self._step_records, name), none) for name in files]
         parts = [part for part in parts if len(part)]
         return pd.concat(parts, ignore_index=True) if parts else empty("iterations")
+
+    def _step_records(self, name: str) -> pd.DataFrame:
+        return read_step_records(self._run.file(name)).table
 
     @cached_property
     def samples(self) -> pd.DataFrame:
         """Gauges scraped during the points, and all telemetry."""
+        return self._read(self._samples, empty("samples"))
+
+    def _samples(self) -> pd.DataFrame:
         gauges = observed(self._run)
         if self._run.manifest.telemetry is None:
             return gauges
@@ -85,7 +107,7 @@ class RunRecords:
         """None where the model's shape, its formats or the GPU are not known."""
         manifest = self._run.manifest
         spec = next((spec for gpu in manifest.hardware.gpus if (spec := gpu_spec(gpu.name))), None)
-        config = run_config(self._run)
+        config = self._read(lambda: run_config(self._run), None)
         if spec is None or config is None or manifest.engine.flavour == "cpu":
             return None
         shape = _as_served(config, manifest.engine.settings)
@@ -116,12 +138,8 @@ class RunRecords:
 
     @cached_property
     def _clock(self) -> ClockFile | None:
-        if self._run.manifest.clock is None:
-            return None
-        try:
-            return read_clock(self._run.file(self._run.manifest.clock))
-        except InputError:
-            return None
+        name = self._run.manifest.clock
+        return None if name is None else self._read(lambda: read_clock(self._run.file(name)), None)
 
 
 def load_evidence(

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import shutil
 import statistics
 from pathlib import Path
 from typing import Any
@@ -258,3 +259,21 @@ def test_the_run_itself_is_left_alone() -> None:
     latency(OURS)
     assert sorted(p.stat().st_mtime_ns for p in run.path.rglob("*")) == before
     assert open_run(run.path).manifest == run.manifest
+
+
+def test_a_damaged_record_costs_only_what_it_would_have_told(tmp_path: Path) -> None:
+    copy = tmp_path / "run"
+    shutil.copytree(find_runs("llama3-8b-tp2-custom")[0].path, copy, ignore=shutil.ignore_patterns("profile"))
+    manifest = json.loads((copy / "manifest.json").read_text())
+    for name, text in (("step_records", "not json\nat all\n"), ("clock", "{}"), ("telemetry", "[1]\n")):
+        old = manifest[name][0]["file"] if name == "step_records" else manifest[name]
+        (copy / old).unlink()
+        (copy / f"{name}.txt").write_text(text)
+        manifest[name] = [{"file": "step_records.txt"}] if name == "step_records" else f"{name}.txt"
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    told = latency(copy)
+    assert len(told.runs) == 6 and all(measured.metrics["ttft_ms"] for measured in told.runs)
+    assert all(measured.evidence.steps is None for measured in told.runs)
+    assert all(
+        any(name in text for text in told.skipped) for name in ("step_records.txt", "clock.txt", "telemetry.txt")
+    )
