@@ -205,7 +205,7 @@ def compare(
     users = own(rules, thresholds)
     found = [find_side(asked) for asked in (baseline, candidate)]
     metrics = compare_metrics(found[0], found[1], users.thresholds, primary=primary, point=point)
-    by_role = [_passes(side, _measures(side)) for side in found]
+    by_role = [_passes(side) for side in found]
     role = _role(by_role, (found[0].asked, found[1].asked))
     chosen = [_traced(passes, role) for passes in by_role]
     pair = _matching([sources for _, sources in chosen])
@@ -290,11 +290,7 @@ def _compared(
 _ByRole = dict[Role, list[tuple[Run | None, list[PassSource]]]]
 
 
-def _measures(side: Side) -> bool:
-    return bool(side.files) or any(point.bench for run in side.runs for point in run.manifest.points)
-
-
-def _passes(side: Side, measures: bool) -> _ByRole:
+def _passes(side: Side) -> _ByRole:
     """Passes of a side by role, with the run each is of: the runs that have some, and files outside runs."""
     found: _ByRole = {"measured": [], "teacher": []}
     for run in side.runs:

@@ -129,11 +129,27 @@ def compare_metrics(
         return MetricComparison(*sides)
     where = _point(first, second, point)
     metric = None if where is None else _metric(first, second, where, primary)
-    checks = [*side_checks((baseline, candidate)), *sent_checks(first, second, thresholds, point=where, metric=metric)]
+    checks = [*side_checks((baseline, candidate)), *_skipped(sides)]
+    checks += sent_checks(first, second, thresholds, point=where, metric=metric)
     checks = [replace(check, source=SOURCE) for check in checks]
     rows = comparison_rows(first, second, checks, thresholds, primary=metric, point=where)
     why = "" if where is None or metric is None else _why(first, second, where, metric, primary, point)
     return MetricComparison(*sides, tuple(rows), tuple(checks), why)
+
+
+def _skipped(sides: Sequence[SideMeasured]) -> list[Check]:
+    """Points that gave no result: what is compared is then only what went well."""
+    found = []
+    for name, side in zip(("baseline", "candidate"), sides, strict=True):
+        skipped = [] if side.report is None else side.report.skipped
+        if skipped:
+            shown = "; ".join(skipped[:_SHOWN]) + (
+                say("compare.more", n=len(skipped) - _SHOWN) if len(skipped) > _SHOWN else ""
+            )
+            found.append(
+                Check("all_measured", "warn", say("compare.sides.skipped", side=name, n=len(skipped), shown=shown))
+            )
+    return found
 
 
 def _point(first: Sequence[Measured], second: Sequence[Measured], asked: str | None) -> str | None:
@@ -209,9 +225,9 @@ def find_side(asked: str | Path | Sequence[str | Path]) -> Side:
 
 def measured_side(side: Side, thresholds: str | Path | None = None) -> SideMeasured:
     """Every point of `vllm bench serve` on a side; empty where it has none."""
-    runs = [run for run in side.runs if any(point.bench and point.kind == "serve" for point in run.manifest.points)]
+    runs = [run for run in side.runs if any(point.kind == "serve" for point in run.manifest.points)]
     parts = [run.path for run in runs] + list(side.files)
-    if not parts:
+    if not side.files and not any(point.bench for run in runs for point in run.manifest.points):
         return SideMeasured()
     report = latency(parts, thresholds=thresholds)
     by_run = {run.path.resolve(): run for run in runs}

@@ -190,6 +190,17 @@ def test_runs_of_a_side_that_differ_are_no_repeats(tmp_path: Path) -> None:
     assert row(report).verdict == "withheld" and "max_num_seqs" in row(report).reason
 
 
+def test_a_point_without_a_result_is_named(tmp_path: Path) -> None:
+    before, after = by_turns(tmp_path, BEFORE, SLOWER)
+    manifest = json.loads((after / "run2" / MANIFEST).read_text())
+    manifest["points"][0] |= {"status": "failed", "reason": "the server died", "bench": None}
+    (after / "run2" / MANIFEST).write_text(json.dumps(manifest))
+    report = compare(before, after)
+    assert row(report).verdict == "undecided"  # four runs are left
+    told = next(check for check in report.measured.checks if check.check == "all_measured")
+    assert told.status == "warn" and "the server died" in told.detail
+
+
 def test_one_side_after_the_other_is_said_and_a_drift_then_withholds(tmp_path: Path) -> None:
     before = write_side(tmp_path / "before", BEFORE, minutes=range(5))
     after = write_side(tmp_path / "after", SLOWER, minutes=range(10, 15))
