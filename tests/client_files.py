@@ -110,13 +110,22 @@ def aiperf(**more: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def aiperf_records() -> str:
-    """AIPerf's records: a warm-up, three requests, one cancelled."""
-    warm = _aiperf_record(0)
+def aiperf_records(*, text_tokens: int = TOKENS, usage: bool = False) -> str:
+    """AIPerf's records: a warm-up, three requests, one cancelled.
+
+    Newer versions leave `error` out of requests that were answered, and tell the usage that the server reported.
+    """
+    made = [_aiperf_record(n) for n in range(3)]
+    for record in made:
+        record["metrics"]["output_sequence_length"]["value"] = text_tokens
+        if usage:
+            del record["error"]
+            record["metrics"]["usage_completion_tokens"] = {"value": TOKENS, "unit": "tokens"}
+    warm = json.loads(json.dumps(made[0]))
     warm["metadata"]["benchmark_phase"] = "warmup"
     failed = {"metadata": {"request_start_ns": int((BASE_S + 1.5) * 1e9), "benchmark_phase": "profiling", "was_cancelled": True},
               "metrics": {}, "error": {"code": 499, "message": "cancelled"}}  # fmt: skip
-    return "\n".join(json.dumps(record) for record in (warm, *(_aiperf_record(n) for n in range(3)), failed)) + "\n"
+    return "\n".join(json.dumps(record) for record in (warm, *made, failed)) + "\n"
 
 
 def _aiperf_record(n: int) -> dict[str, Any]:

@@ -225,6 +225,7 @@ _METRIC_LINE = re.compile(
 )
 _CSV_HEAD = re.compile(r"\s*Metric,(?:avg|Value)\b")
 _GUIDELLM_ALONE = re.compile(rb'\s*\{\s*"benchmarks"\s*:\s*\[\s*\{\s*"type_"\s*:\s*"\w*benchmark"')
+_AIPERF_RECORD = re.compile(rb'\s*\{\s*"metadata"\s*:\s*\{[^{}]*"request_start_ns"[^{}]*\}\s*,\s*"metrics"\s*:')
 _FRONTEND_CATEGORIES = frozenset((b"python_function", b"Trace"))
 
 
@@ -250,6 +251,8 @@ def sniff(path: str | Path) -> str | None:
             return kind
         if _GUIDELLM_ALONE.match(head):
             return "guidellm"
+        if _AIPERF_RECORD.match(head):
+            return "aiperf_records"
     return _text_kind(decoded(head))
 
 

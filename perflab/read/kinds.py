@@ -26,7 +26,7 @@ OBJECTS: tuple[tuple[str, frozenset[str]], ...] = tuple(
         ("guidellm", "metadata config benchmarks"),
         ("guidellm", "metadata args benchmarks"),
         ("inference_perf", "load_summary successes"),
-        ("aiperf_records", "metadata metrics error"),
+        ("aiperf_records", "metadata metrics error"),  # of a request that was answered, by newer versions: see `sniff`
         ("aiperf", "request_throughput request_latency"),
         ("aiperf", "records input_config"),
         ("perf_analyzer", "experiments endpoint"),

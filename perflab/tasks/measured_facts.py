@@ -13,6 +13,8 @@ from perflab.read.bench_result import BenchResult
 from perflab.runs import Point
 from perflab.tasks.load_evidence import RunRecords
 
+_FACTS = ("total_output_tokens_retokenized", "total_output_tokens_text", "schedule_delay_p90_s", "arrivals")
+
 
 def bench_facts(
     point: Point,
@@ -36,9 +38,7 @@ def bench_facts(
         Of the run; None for a result file alone.
     """
     extra = result.meta.extra
-    retokenized, delay, arrivals = (
-        extra.get(name) for name in ("total_output_tokens_retokenized", "schedule_delay_p90_s", "arrivals")
-    )
+    retokenized, text, delay, arrivals = (extra.get(name) for name in _FACTS)
     return BenchFacts(
         completed=result.completed,
         failed=result.failed,
@@ -60,6 +60,7 @@ def bench_facts(
         arrivals=arrivals if isinstance(arrivals, str) else None,
         reported=result.reported,
         retokenized=retokenized if isinstance(retokenized, int) else None,
+        text_tokens=text if isinstance(text, int) else None,
         schedule_delay_s=delay if isinstance(delay, float) else None,
         machine=_machine(point, result, records),
     )

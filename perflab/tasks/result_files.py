@@ -19,6 +19,7 @@ _FAMILIES: tuple[tuple[str, ...], ...] = (
 RESULTS = tuple(kind for kind in READERS if kind not in ("sweep_summary", "bench_printed"))
 """Kinds of files that are taken from a folder: what a client printed and summaries of sweeps repeat others."""
 
+_PHASES = "phases"
 _SUFFIXES = frozenset((".json", ".jsonl", ".csv", ".yaml", ".yml", ".gz", ".xz"))
 
 
@@ -54,10 +55,14 @@ def _kind(file: Path) -> str | None:
 def told_better(one: KnownFile, among: Iterable[KnownFile]) -> Path | None:
     """The file that tells of the same measurement as `one` and is to be taken instead; None where none does.
 
-    AIPerf and GenAI-Perf write records, a summary and its CSV. GenAI-Perf's raw export has no token counts, so its
-    summary goes first. inference-perf writes its stages, the sum of them, and all requests: stages go first, whose
-    loads are known, then requests.
+    AIPerf and GenAI-Perf write records, a summary and its CSV, AIPerf besides a summary of each phase. GenAI-Perf's raw
+    export has no token counts, so its summary goes first. inference-perf writes its stages, the sum of them, and all
+    requests: stages go first, whose loads are known, then requests.
     """
+    if one.kind in _FAMILIES[0] and one.path.parent.parent.name == _PHASES:
+        whole = [other for other in among if other.path.parent == one.path.parent.parent.parent]
+        if whole := [other for other in whole if other.kind in _FAMILIES[0]]:
+            return whole[0].path
     beside = [other for other in among if other.path.parent == one.path.parent and other.path != one.path]
     if one.kind == "inference_perf" and not _is_stage(one):
         beside = [other for other in beside if other.kind == "inference_perf_requests" or _is_stage(other)]

@@ -155,6 +155,45 @@ def test_warm_up_records_are_left_out_and_said(read):
     assert read(made.aiperf_records(), "profile_export.jsonl")[0].notes == (say("read.warm_ups_left_out", n=1),)
 
 
+def test_aiperfs_usage_of_the_server_goes_before_its_count_of_the_text(read, tmp_path):
+    """As AIPerf 0.13 wrote it of GuideLLM's mock server: 10 tokens by the text, 16 by usage (here 6 and 11)."""
+    (result,) = read(made.aiperf_records(text_tokens=6, usage=True), "profile_export.jsonl")
+    assert sniff(tmp_path / "profile_export.jsonl") == "aiperf_records"
+    assert (result.total_output_tokens, result.meta.extra["total_output_tokens_text"]) == (33, 18)
+    assert result.marks == ()
+    assert measured_metrics(result, {})["tpot_ms"]["mean"] == pytest.approx(20)
+    assert set(result.chunks["token_count"]) == {1}
+    (tmp_path / "profile_export_aiperf.json").write_text(json.dumps(made.aiperf()))
+    assert read(made.aiperf_records(), "profile_export.jsonl")[0].meta.max_concurrency == 4, "asked for in the summary"
+
+
+def test_a_summary_by_text_is_converted_where_all_answers_have_one_length(read):
+    """By text 6 tokens, so 36 ms a token where 20 are right: (6 - 1) / (11 - 1) of 40."""
+    fixed = {"unit": "tokens", "avg": 6.0, "min": 6.0, "max": 6.0}
+    usage = {"total_usage_completion_tokens": {"avg": 33.0}, "total_osl": {"avg": 18.0},
+             "inter_token_latency": {"unit": "ms", "avg": 40.0}, "output_sequence_length": fixed}  # fmt: skip
+    whole = read(made.aiperf(**usage, usage_completion_tokens={**fixed, "min": 11.0, "max": 11.0}))[0]
+    assert whole.reported["mean_tpot_ms"] == pytest.approx(20)
+    assert (whole.total_output_tokens, whole.marks) == (33, ("itl_is_tpot",))
+    assert whole.reported["output_throughput"] == pytest.approx(33 / 2.6)
+    mixed = read(made.aiperf(**usage, usage_completion_tokens={**fixed, "min": 10.0, "max": 12.0}))[0]
+    assert mixed.reported["mean_tpot_ms"] == 40.0 and "client_tokenizer" in mixed.marks
+
+
+def test_aiperfs_newer_configuration(read):
+    config = {"models": {"items": [{"name": "m"}]}, "phases": [{"kind": "warmup", "concurrency": 9},
+              {"kind": "profiling", "type": "concurrency", "requests": 24, "concurrency": 4}]}  # fmt: skip
+    meta = read(made.aiperf(input_config=config))[0].meta
+    assert (meta.model, meta.max_concurrency, meta.num_prompts) == ("m", 4, 24)
+
+
+def test_guidellm_that_counts_chunks_says_so(read):
+    document = made.guidellm()
+    for request in document["benchmarks"][0]["requests"]["successful"]:
+        request["output_metrics"] = {"text_tokens": None, "text_words": None}
+    assert "tokens_by_chunks" in read(document)[0].marks
+
+
 def test_a_role_chunk_is_no_token(read):
     """The first chunk of chat servers comes after 1 ms and holds no text."""
     requests = read(made.perf_analyzer())[0].requests

@@ -144,6 +144,15 @@ def test_r7_tokens_that_were_asked_for_but_never_came(tmp_path: Path) -> None:
     assert "103,837" in doubt.detail and "218,257" in doubt.detail and "392.9 tokens/s" in doubt.detail
 
 
+def test_r7_text_tokens_against_the_usage_that_the_server_reported(tmp_path: Path) -> None:
+    """AIPerf tells both; figures are by usage, and the difference is said."""
+    file = write(tmp_path / "profile_export.jsonl", made.aiperf_records(text_tokens=6, usage=True))
+    report = latency(file)
+    assert report.runs[0].metrics["output_tokens_per_s"] == pytest.approx(33 / 2.6)
+    doubt = check(report, "token_count")
+    assert doubt.status == "warn" and "counts 18 output tokens, by the server's usage 33" in doubt.detail
+
+
 def test_r8_zeros_of_a_server_that_does_not_stream_are_not_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

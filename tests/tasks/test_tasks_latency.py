@@ -113,6 +113,8 @@ def test_a_folder_of_one_client_is_one_measurement(tmp_path: Path) -> None:
     (tmp_path / "a" / "profile_export_aiperf.json").write_text(json.dumps(made.aiperf()))
     (tmp_path / "a" / "profile_export_aiperf.csv").write_text(made.AIPERF_CSV)
     (tmp_path / "a" / "profile_export.jsonl").write_text(made.aiperf_records())
+    (tmp_path / "a" / "phases" / "warmup").mkdir(parents=True)
+    (tmp_path / "a" / "phases" / "warmup" / "profile_export_aiperf.json").write_text(json.dumps(made.aiperf()))
     (tmp_path / "i").mkdir()
     (tmp_path / "i" / "stage_0_lifecycle_metrics.json").write_text(json.dumps(made.inference_perf()))
     (tmp_path / "i" / "summary_lifecycle_metrics.json").write_text(json.dumps(made.inference_perf(stage=False)))
@@ -121,7 +123,7 @@ def test_a_folder_of_one_client_is_one_measurement(tmp_path: Path) -> None:
     assert names == ["profile_export.jsonl", "stage_0_lifecycle_metrics.json"]
     manifest = import_files([tmp_path], tmp_path / "run").manifest
     assert sorted(point.id for point in manifest.points) == ["profile_export", "stage_0_lifecycle_metrics"]
-    assert len(manifest.other_files) == 4 and all("same run as" in note for note in manifest.notes)
+    assert len(manifest.other_files) == 5 and all("same run as" in note for note in manifest.notes)
 
 
 @pytest.mark.parametrize(("name", "text", "points"), [

@@ -62,6 +62,8 @@ class BenchFacts:
         The client's own aggregates under vLLM's names.
     retokenized
         Output tokens counted from the text that came, where the client counts both.
+    text_tokens
+        The same, where `total_output_tokens` is what the server reported.
     schedule_delay_s
         A tenth of the requests were sent this much later than planned, or more.
     machine
@@ -88,5 +90,6 @@ class BenchFacts:
     arrivals: str | None = None
     reported: Mapping[str, float | None] = field(default_factory=dict)
     retokenized: int | None = None
+    text_tokens: int | None = None
     schedule_delay_s: float | None = None
     machine: MachineView | None = None

@@ -71,7 +71,11 @@ def token_count(facts: BenchFacts) -> Check:
 
 
 def _against_text(facts: BenchFacts, limit: float) -> Check:
-    text, asked = facts.retokenized, facts.total_output_tokens
+    asked = facts.total_output_tokens
+    if facts.text_tokens is not None and asked and abs(facts.text_tokens - asked) > limit * asked:
+        counts = {"client": units.show_count(facts.text_tokens), "asked": units.show_count(asked)}
+        return Check("token_count", "warn", say("validity.token_count.text", **counts))
+    text = facts.retokenized
     if text is None or not asked or text >= asked * (1 - limit):
         return Check("token_count", "not_applicable", say("validity.token_count.unknown"))
     rate = f"{text / facts.duration_s:.1f}" if facts.duration_s else "-"

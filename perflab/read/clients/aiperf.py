@@ -2,18 +2,21 @@
 
 Their `inter_token_latency` is, for each request, (request latency - time to first token) / (output tokens - 1): vLLM's
 TPOT, and so it is called here. `inter_chunk_latency` is pooled over chunks, which is vLLM's ITL (AIPerf 0.13,
-metrics/types). Both count output tokens with a tokenizer of the client unless told to believe the server.
+metrics/types). Both count output tokens by tokenizing the text. Where AIPerf also tells the usage that the server
+reported, that is taken for tokens, as vLLM's client does, and the count of the text is kept beside it.
 """
 
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from perflab.errors import InputError
 from perflab.messages import say
 from perflab.read.bench import json_records
 from perflab.read.bench_result import BenchMeta, BenchResult
@@ -49,6 +52,8 @@ _RATES = {
     "total_token_throughput": "total_token_throughput",
     "goodput": "request_goodput",
 }
+_USAGE = ("usage_completion_tokens", "value")
+_SAME = 0.01
 _MILLISECONDS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "sec": 1e3}
 _HEADER = re.compile(r"(?P<name>[^()]+?)\s*(?:\((?P<unit>[^)]*)\))?")
 
@@ -110,32 +115,79 @@ def _summary(
     done, failed = (count(at(metrics, f"{name}request_count", "avg")) for name in ("", "error_"))
     duration = positive(at(metrics, "benchmark_duration", "avg"))
     rate = {ours: number(at(metrics, theirs, "avg")) for theirs, ours in _RATES.items()}
-    converted = ("itl_is_tpot",) if any("tpot" in key for key in reported) else ()
+    by_text, usage = output, count(at(metrics, "total_usage_completion_tokens", "avg"))
+    told = ("itl_is_tpot",) if any("tpot" in key for key in reported) else ()
+    longer = _longer(metrics)
+    if longer is not None:
+        reported |= {key: value * longer for key, value in reported.items() if value and key.endswith("_tpot_ms")}
+    told = (*told, *(() if longer is not None else _counted(by_text, usage)))
+    if usage:
+        output = usage
+        rate |= {
+            key: value
+            for key, value in rates(duration, None, prompt, usage).items()
+            if "output" in key or "total" in key
+        }
     is_aiperf = "aiperf_version" in document or isinstance(at(document, "input_config", "loadgen"), dict)
+    failed = failed if failed or done is None else 0
     return BenchResult(
-        path=path, kind="serve", meta=_meta(document), completed=done, failed=failed if failed or done is None else 0,
+        path=path, kind="serve", meta=_meta(document, by_text if usage else None), completed=done, failed=failed,
         duration_s=duration, total_input_tokens=prompt, total_output_tokens=output,
         reported={**rates(duration, None, prompt, output), **known(rate), **known(reported)},
-        client=client or ("AIPerf" if is_aiperf else "GenAI-Perf"), marks=(*converted, "client_tokenizer", *marks),
+        client=client or ("AIPerf" if is_aiperf else "GenAI-Perf"), marks=(*told, *marks),
         notes=(*notes, *((say("read.cancelled"),) if document.get("was_cancelled") is True else ())),
     )  # fmt: skip
 
 
-def _meta(document: dict[str, Any]) -> BenchMeta:
+def _longer(metrics: dict[str, Any]) -> float | None:
+    """What TPOT by text is to be multiplied by to be by the server's tokens; None where answers differ in length."""
+    lengths = []
+    for name in ("output_sequence_length", "usage_completion_tokens"):
+        shortest, longest = (positive(at(metrics, name, end)) for end in ("min", "max"))
+        if shortest is None or shortest != longest or shortest <= 1:
+            return None
+        lengths.append(shortest - 1)
+    return lengths[0] / lengths[1]
+
+
+def _counted(by_text: int | None, usage: int | None) -> tuple[str, ...]:
+    """Whose count of output tokens a summary's TPOT rests on: the text's, unless the server's is the same."""
+    same = bool(usage and by_text and abs(by_text - usage) <= _SAME * usage)
+    return () if same else ("client_tokenizer",)
+
+
+def _meta(document: dict[str, Any], by_text: int | None = None) -> BenchMeta:
     config = document.get("input_config")
-    load = at(config, "loadgen") or config
+    phases = at(config, "phases")
+    phase = next((one for one in phases if at(one, "kind") != "warmup"), None) if isinstance(phases, list) else None
+    load = phase or at(config, "loadgen") or config
     stimulus = at(config, "perf_analyzer", "stimulus") or {}
     model = text(at(config, "endpoint", "model_names")) or text(at(config, "model_names")) or text(at(config, "model"))
     return BenchMeta(
-        model=model or text(at(config, "formatted_model_name")),
+        model=model or text(at(config, "models", "items", 0, "name")) or text(at(config, "formatted_model_name")),
         tokenizer=text(at(config, "tokenizer", "name")) or text(at(config, "tokenizer")),
         backend=text(at(config, "endpoint", "type")) or text(at(config, "endpoint_type")),
-        num_prompts=count(at(load, "request_count")) or None,
-        request_rate=positive(at(load, "request_rate")) or positive(at(stimulus, "request_rate")),
+        num_prompts=count(at(load, "request_count")) or count(at(load, "requests")) or None,
+        request_rate=positive(at(load, "request_rate"))
+        or positive(at(load, "rate"))
+        or positive(at(stimulus, "request_rate")),
         max_concurrency=count(at(load, "concurrency")) or count(at(stimulus, "concurrency")) or None,
         seed=count(at(config, "input", "random_seed")) or count(at(config, "random_seed")),
-        extra=known({"aiperf": text(document.get("aiperf_version"))}),  # type: ignore[dict-item]
+        extra={**known({"aiperf": text(document.get("aiperf_version"))}), **_text_count(by_text)},  # type: ignore[dict-item]
     )
+
+
+def _text_count(tokens: int | None) -> dict[str, int]:
+    return {} if tokens is None else {"total_output_tokens_text": tokens}
+
+
+def _asked(path: Path) -> BenchMeta:
+    """What was asked for, from the summary that AIPerf writes beside its records."""
+    beside = path.with_name(path.name.partition(".")[0] + "_aiperf.json")
+    try:
+        return read_aiperf(beside)[0].meta
+    except InputError:
+        return BenchMeta()
 
 
 def read_aiperf_records(path: str | Path) -> list[BenchResult]:
@@ -155,14 +207,18 @@ def read_aiperf_records(path: str | Path) -> list[BenchResult]:
         notes = (*notes, say("read.warm_ups_left_out", n=len(records) - len(measured)))
     rows = [_row(record) for record in measured]
     requests, chunks = tables(rows)
+    by_text = total([_of_text(record) for record, row in zip(measured, rows, strict=True) if row.ok])
+    usage = any(at(record, "metrics", *_USAGE) is not None for record in measured)
+    meta = _asked(Path(path))
+    meta = dataclasses.replace(meta, extra={**meta.extra, **_text_count(by_text if usage else None)})
     answered = [row for row in rows if row.ok]
     prompt, output = total([row.prompt_tokens for row in answered]), total([row.output_tokens for row in answered])
     duration = span_s(answered)
     return [BenchResult(
-        path=Path(path), kind="serve", meta=BenchMeta(), completed=len(answered), failed=len(rows) - len(answered),
+        path=Path(path), kind="serve", meta=meta, completed=len(answered), failed=len(rows) - len(answered),
         duration_s=duration, total_input_tokens=prompt, total_output_tokens=output,
         reported=rates(duration, len(answered), prompt, output), requests=requests, chunks=chunks, clock="epoch",
-        client="AIPerf", marks=("client_tokenizer",), notes=notes,
+        client="AIPerf", marks=() if usage else ("client_tokenizer",), notes=notes,
     )]  # fmt: skip
 
 
@@ -181,10 +237,14 @@ def _row(record: dict[str, Any]) -> Row:
     return Row(
         arrival_ns=start, first_ns=first, finish_ns=None if start is None or latency is None else start + latency,
         prompt_tokens=count(at(values, "input_sequence_length", "value")),
-        output_tokens=count(at(values, "output_sequence_length", "value")),
+        output_tokens=count(at(values, *_USAGE)) or count(at(values, "output_sequence_length", "value")),
         ok=not record.get("error") and at(record, "metadata", "was_cancelled") is not True,
         chunks=chunks if not chunks or abs(chunks[-1]) < 1 << 62 else (),
     )  # fmt: skip
+
+
+def _of_text(record: dict[str, Any]) -> int | None:
+    return count(at(record, "metrics", "output_sequence_length", "value"))
 
 
 def _after(values: Any, name: str) -> int | None:

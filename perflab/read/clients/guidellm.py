@@ -78,7 +78,7 @@ def _result(document: dict[str, Any], one: dict[str, Any], path: Path) -> BenchR
     marks: tuple[str, ...]
     if rows:
         requests, chunks = tables(rows)
-        marks = ("last_token",)
+        marks = ("last_token", *(("tokens_by_chunks",) if _without_usage(one) else ()))
         done, failed = sum(row.ok for row in rows), sum(not row.ok for row in rows)
         prompt, output = (
             total([getattr(row, name) for row in rows if row.ok]) for name in ("prompt_tokens", "output_tokens")
@@ -144,6 +144,13 @@ def _rows(one: dict[str, Any]) -> list[Row]:
         for request in (at(one, "requests", group) or ())
         if isinstance(request, dict)
     ]
+
+
+def _without_usage(one: dict[str, Any]) -> bool:
+    """Whether any answer came without usage: GuideLLM then counts its chunks as tokens."""
+    answered = [request for request in at(one, "requests", "successful") or () if isinstance(request, dict)]
+    counts = [at(request, "output_metrics") for request in answered]
+    return any(isinstance(c, dict) and "text_tokens" in c and not any(map(count, c.values())) for c in counts)
 
 
 def _row(request: dict[str, Any], ok: bool) -> Row:
