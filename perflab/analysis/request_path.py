@@ -11,7 +11,7 @@ Causes, in the order of a request's life:
   prompts of others.
 - `decode`: steps at the pace of steps with as many requests and no prompt.
 - `slow_steps`: what steps without a prompt that took half as long again, or more, took longer than that.
-- `preempted`: steps without a token after it lost its place, its recomputation among them.
+- `preempted`: steps without a token after it lost its place, and what computing it again took.
 - `delivery`: from the engine being done with its last token to the client having it.
 
 TTFT ends with the first token's delivery, which a request does not wait for in what follows: E2EL counts the steps to
@@ -134,6 +134,8 @@ def strip(join: StepJoin, paths: Paths, requests: pd.DataFrame, request_id: int)
         parts = [("decode", decode), ("others_prefill", others), ("slow_steps", slow)]
         if lost[0] <= number <= lost[1]:
             parts = [("preempted", others + decode + slow)]
+        elif number == lost[1] + 1:
+            parts = [("preempted", others + slow), ("decode", decode)]
         for cause, ns in parts:
             rows.append((cause, at, at + int(ns)))
             at += int(ns)
@@ -181,10 +183,14 @@ def gap_parts(join: StepJoin, chunks: pd.DataFrame, facts: pd.DataFrame) -> pd.D
     step = np.where(size == last - first + 1, first + number, before)
     step = np.where(number == 0, first, np.where(number == size - 1, last, step))
     same = np.flatnonzero(number[1:] > 0) + 1
-    total = np.concatenate((np.zeros((1, 3), dtype=np.int64), np.cumsum(_pace(join.steps), axis=0)))
+    pace = _pace(join.steps)
+    total = np.concatenate((np.zeros((1, 3), dtype=np.int64), np.cumsum(pace, axis=0)))
     parts = total[step[same] + 1] - total[step[same - 1] + 1]
     low, high = np.maximum(step[same - 1], begin[same] - 1), np.minimum(step[same], stop[same])
     lost = np.where((high > low)[:, None], total[np.maximum(high, low) + 1] - total[low + 1], 0)
+    again = (stop[same] + 1 > step[same - 1]) & (stop[same] + 1 <= step[same]) & (stop[same] >= 0)
+    recomputed = pace[np.minimum(np.maximum(stop[same] + 1, 0), len(pace) - 1)] * [1, 0, 1]
+    lost = lost + np.where(again[:, None], recomputed, 0)
     parts = parts - lost
     held = join.steps["held_ns"].to_numpy(np.int64)
     late = times - end[step] - held[step]
@@ -237,7 +243,7 @@ class _Life:
             placed[name].to_numpy(np.int64) for name in ("first_step", "last_step", "entered_step", "scheduled_step")
         )
         arrival = of["arrival_ns"].to_numpy(np.int64)
-        prompts = of["prompt_tokens"].fillna(0).to_numpy(np.int64)
+        prompts = placed["prompt_tokens"].to_numpy(np.int64)
         further = np.zeros_like(prompts) if not budget else np.maximum(-(-prompts // budget) - 1, 0)
         end = steps["end_ns"].to_numpy(np.int64)
         began = steps["start_ns"].to_numpy(np.int64, na_value=-1)
@@ -284,6 +290,10 @@ class _Life:
             inside = slice(begin - first - 1, stop - first)
             parts[inside, 3] = parts[inside, :3].sum(axis=1)
             parts[inside, :3] = 0
+            # The next token comes from a step that computes all of it again.
+            again = slice(stop - first, stop - first + 1)
+            parts[again, 3] = parts[again][:, [0, 2]].sum(axis=1)
+            parts[again, 0] = parts[again, 2] = 0
         return as_ints(parts.sum(axis=0))
 
     def facts(self, placed: pd.DataFrame) -> pd.DataFrame:

@@ -80,9 +80,10 @@ class StepJoin:
         much later its tokens were handed over because the launch of a prompt's step came first), `running`, `waiting`,
         `kv_usage`, `preemptions`.
     requests
-        A row a request that was answered: `request_id`, `first_step`, `last_step`, `entered_step` (the first whose
-        counts have it in the engine), `scheduled_step` (the first whose counts have it running) as positions in
-        `steps`, `missed` (steps in between without a token). -1 where it could not be placed.
+        A row a request that was answered: `request_id`, `prompt_tokens` (as the server counts them), `first_step`,
+        `last_step`, `entered_step` (the first whose counts have it in the engine), `scheduled_step` (the first whose
+        counts have it running) as positions in `steps`, `missed` (steps in between without a token). -1 where it could
+        not be placed.
     """
 
     steps: pd.DataFrame
@@ -124,6 +125,7 @@ def step_join(
     population = _population(steps, known["arrival_ns"].to_numpy(np.int64), first, last)
     table = pd.DataFrame({
         "request_id": known["request_id"].to_numpy(np.int64),
+        "prompt_tokens": prompts,
         "first_step": np.where(placed, first, -1),
         "last_step": np.where(placed, last, -1),
         "entered_step": np.where(placed, population[0], -1),

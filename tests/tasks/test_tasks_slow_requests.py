@@ -213,3 +213,28 @@ def test_tables_are_not_changed(recorded: SlowReport) -> None:
     before = point.measured.requests.copy()
     point.strip(0)
     pd.testing.assert_frame_equal(point.measured.requests, before)
+
+
+def test_requests_that_a_real_engine_preempted_are_found() -> None:
+    """vLLM 0.32 on two CPU cores: blocks for four requests that need five. The server counted six preemptions.
+
+    No step tells whose place was lost: six requests live through 23 steps more than they have tokens, and that hole is
+    where their widest gap between chunks is.
+    """
+    (point,) = slow_requests(Path(__file__).parent / "preempted_cpu").points
+    assert point.missing is None and point.alignment is not None and point.alignment.quality == 1
+    assert point.paths is not None and point.join is not None and point.measured.chunks is not None
+    counted = point.measured.server.deltas["num_preemptions"]
+    split = point.paths.e2el.set_index("request_id")["preempted"]
+    lost = split[split > 0]
+    assert len(lost) == counted == point.join.steps["preemptions"].sum() == 6
+    assert set(point.join.requests["missed"]) == {0, 23}
+    for request_id in lost.index:
+        stretch = point.strip(int(request_id))
+        hole = stretch[stretch["cause"] == "preempted"].iloc[0]
+        times = point.measured.chunks.loc[point.measured.chunks["request_id"] == request_id, "arrival_ns"].to_numpy()
+        widest = int(np.argmax(np.diff(times)))
+        assert times[widest] <= hole["start_ns"] + 50 * MS and hole["end_ns"] <= times[widest + 1]
+        assert lost[request_id] > 0.9 * (times[widest + 1] - times[widest])
+    queue, server_queue = point.agreement["queue"]
+    assert server_queue is not None and queue == pytest.approx(server_queue, rel=0.01)
