@@ -11,13 +11,14 @@ from perflab.knowledge.thresholds import load_thresholds, own_thresholds, thresh
 from perflab.messages import catalogue
 
 
-def _analysis(root: Path) -> str:
-    return "\n".join(path.read_text() for path in (root / "perflab" / "analysis").rglob("*.py"))
+def _analysis(root: Path, *more: str) -> str:
+    folders = ("analysis", *more)
+    return "\n".join(path.read_text() for name in folders for path in (root / "perflab" / name).rglob("*.py"))
 
 
 def test_every_threshold_says_why_and_is_used(root: Path) -> None:
     table = tomllib.loads((root / "perflab" / "knowledge" / "thresholds.toml").read_text())
-    code = _analysis(root)
+    code = _analysis(root, "tasks")
     for name, entry in table.items():
         assert len(entry.pop("why")) > 30, name
         assert all(isinstance(level, str) for level in entry.pop("users", [])), name
