@@ -112,13 +112,20 @@ def severity_of(share: float, name: str, thresholds: Thresholds | None = None) -
     return next((level for level, limit in limits if limit is not None and share >= limit), None)
 
 
-def bench_command(engine: Engine, *, seed: int = 1) -> str:
+def bench_command(
+    engine: Engine,
+    *,
+    seed: int = 1,
+    lengths: tuple[int, int] = (512, 128),
+    prompts: int = 128,
+    load: str = "--max-concurrency 8",
+) -> str:
     """`vllm bench serve` against a running server: run once before and once after the change."""
     model = engine.settings.get("served_model_name") or engine.model or "MODEL"
     name = model[0] if isinstance(model, list) and model else model
     return (
-        f"vllm bench serve --model {name} --dataset-name random --random-input-len 512 --random-output-len 128"
-        f" --num-prompts 128 --max-concurrency 8 --ignore-eos --temperature 0 --seed {seed}"
+        f"vllm bench serve --model {name} --dataset-name random --random-input-len {lengths[0]}"
+        f" --random-output-len {lengths[1]} --num-prompts {prompts} {load} --ignore-eos --temperature 0 --seed {seed}"
     )
 
 

@@ -103,7 +103,8 @@ def test_the_finding_names_the_cause_and_a_flag() -> None:
     past = LoadEvidence(kv_usage=0.99, preemptions=12)
     found = past_knee(curve, reasons(past, {}), Engine(), at_knee=LoadEvidence(), past=past)
     assert found is not None and (found.id, found.severity) == ("load_kv_cache", "warning")
-    assert "`--max-num-seqs 32`" in found.change
+    assert "`--max-num-seqs 32`" in found.change and found.settings == {"max_num_seqs": 32}
+    assert "--random-input-len 100 --random-output-len 10 --num-prompts 770 --max-concurrency 128" in found.check
     assert "1.60 times to 128 requests at once" in found.title and "2.50 times" in found.title
     assert past_knee(curve, [], Engine()) is None, "no cause, no finding"
     [short] = load_curves(SERVER.iloc[:3])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+
+import pandas as pd
 
 from perflab import units
 from perflab.analysis.finding import Finding, bench_command
@@ -77,14 +80,30 @@ def past_knee(
         impact={"value": float(high["e2el_mean_ms"] - low["e2el_mean_ms"]), "unit": "ms E2EL"},
         evidence=tuple(evidence),
         change=say(f"finding.load.change.{cause}", seqs=most if cause == "batch_limit" else seqs, **fields),
-        check=bench_command(engine),
+        check=_command(curve, engine, knee.high),
         run=curve.run,
+        settings={"max_num_seqs": seqs} if cause == "kv_cache" else {},
     )
 
 
 def show_load(curve: LoadCurve, x: float) -> str:
     """A load in words: `32 requests at once`, `8 requests/s`."""
     return f"{x:,.3g} requests at once" if curve.kind == "closed" else f"{x:,.3g} requests/s"
+
+
+def _command(curve: LoadCurve, engine: Engine, x: float) -> str:
+    """The load past the knee once more, with new prompts."""
+    first = curve.points.iloc[0]
+    known = pd.notna(first["input_len"]) and pd.notna(first["output_len"])
+    held = float(curve.table.set_index("x").loc[x, "in_flight"])
+    return bench_command(
+        engine,
+        seed=2,
+        lengths=(int(first["input_len"]), int(first["output_len"])) if known else (512, 128),
+        # Enough to turn over: two thirds of them lie between warm-up and drain.
+        prompts=max(math.ceil(6 * held / 10) * 10, 100),
+        load=f"--max-concurrency {x:g}" if curve.kind == "closed" else f"--request-rate {x:g}",
+    )
 
 
 def _confidence(evidence: int, agree: int, repeats: int) -> float:
