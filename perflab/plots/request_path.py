@@ -27,6 +27,10 @@ CAUSE_WORDS = MappingProxyType({
     "arriving": "way into the engine", "queued": "waiting in the engine", "behind_step": "behind a running step",
     "prefill": "own prompt", "others_prefill": "others' prompts", "slow_steps": "slow steps", "delivery": "delivery",
 })  # fmt: skip
+_IN_SENTENCE = MappingProxyType({
+    "arriving": "the way into the engine", "behind_step": "waiting behind a running step", "prefill": "their own prompt",
+    "decode": "decode steps", "preempted": "preemption", "delivery": "delivery of tokens",
+})  # fmt: skip
 METRIC_WORDS = MappingProxyType({"ttft": "TTFT", "tpot": "TPOT", "itl": "gap between chunks", "e2el": "E2EL"})
 _SLIVER = 0.004
 _OUTLINED = 60
@@ -94,7 +98,7 @@ def tail_title(tails: pd.DataFrame) -> str:
             by_who = rows[rows["cause"] == cause].set_index("who")["ns"]
             share = min(float(by_who["slow"] - by_who["typical"]) / float(total["slow"] - total["typical"]), 1.0)
             slow, typical = (units.show_time(float(total[who])) for who in ("slow", "typical"))
-            why = CAUSE_WORDS.get(cause, cause)
+            why = _IN_SENTENCE.get(cause, CAUSE_WORDS.get(cause, cause))
             end = f"{share * 100:.0f} % of the difference is {why}"
             return style.capital(f"{word} of the slowest is {slow} against {typical}; {end}")
     return "The slowest requests have no single cause"
@@ -160,7 +164,10 @@ def _tail_panel(ax: Axes, rows: pd.DataFrame, metric: str) -> set[str]:
             bars.Segment(str(r.cause), r.ns / scale, units.show_time(r.ns))
             for r in mine.itertuples() if r.ns > _SLIVER * totals.max()
         ]  # fmt: skip
-        labels.append(f"{int(mine['count'].iloc[0]):,} {'slowest' if who == 'slow' else 'typical'}")
+        count = int(mine["count"].iloc[0])
+        labels.append(
+            f"{count:,} typical" if who == "typical" else "the slowest" if count == 1 else f"{count:,} slowest"
+        )
     ax.set_ylim(1.6, -0.6)
     ax.set_yticks([0, 1], labels)
     ax.tick_params(axis="y", length=0, labelcolor=style.INK)
