@@ -84,8 +84,8 @@ def _rate(name: str, unit: str) -> Metric:
 
 
 METRICS: tuple[Metric, ...] = (
-    _latency("tpot", "p50"),
-    _latency("tpot", "p99"),
+    _latency("tpot", "p50", of.TPOT),
+    _latency("tpot", "p99", of.TPOT),
     _latency("ttft", "p50", of.TTFT),
     _latency("ttft", "p99", of.TTFT),
     _latency("itl", "p50", of.ITL),

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from perflab.analysis import check as of
 from perflab.analysis.check import Check
 from perflab.analysis.compare_metrics import METRICS as ALL
 from perflab.analysis.compare_metrics import Measured, comparison_rows, server_values, shared_points
@@ -28,6 +29,7 @@ def side(
 
 VALUES = [10.0, 10.1, 9.9, 10.05, 9.95]
 MORE = [value + 0.003 for value in VALUES]
+FACTORS = {"tpot": 1, "ttft": 9, "e2el": 99}
 
 
 def checks(baseline: list[Measured], candidate: list[Measured]) -> dict[str, Check]:
@@ -107,3 +109,32 @@ def test_points_come_by_load() -> None:
     loads = ["512/128 c256", "512/128 r8", "512/128 c32", "512/128 c4"]
     measured = [one for load in loads for one in side([1.0], point=load)]
     assert shared_points(measured, measured[:3]) == ["512/128 c32", "512/128 c256", "512/128 r8"]
+
+
+@pytest.mark.parametrize(
+    ("undermined", "withheld"),
+    [
+        (of.TPOT, {"tpot_p50_ms"}),
+        (of.TTFT, {"ttft_p50_ms", "e2el_p50_ms"}),
+        (of.THROUGHPUT, {"output_tokens_per_s"}),
+        (of.LATENCY, {"tpot_p50_ms", "ttft_p50_ms", "e2el_p50_ms"}),
+        (of.LOAD, {"tpot_p50_ms", "ttft_p50_ms", "e2el_p50_ms", "output_tokens_per_s"}),
+        (of.PEAK, set()),
+    ],
+)
+def test_a_failed_check_of_one_run_withholds_what_it_undermines_and_no_more(
+    undermined: str, withheld: set[str]
+) -> None:
+    def measured(values: list[float], bad: bool) -> list[Measured]:
+        check = Check("impossible", "fail" if bad else "pass", "cannot be", (undermined,))
+        found = []
+        for i, value in enumerate(values):
+            latencies = {f"{name}_ms": {"p50": value * factor, "n": 64} for name, factor in FACTORS.items()}
+            metrics = {**latencies, "output_tokens_per_s": 1e4 / value}
+            found.append(Measured(f"run{i}", "c8", metrics, checks=(check,) if i == 3 else ()))
+        return found
+
+    rows = comparison_rows(measured(VALUES, False), measured(MORE, True), [], own_thresholds())
+    assert {row.metric.name for row in rows if row.verdict == "withheld"} == withheld
+    assert all(row.verdict == "same" for row in rows if row.metric.name not in withheld)
+    assert all("run3: cannot be" in row.reason for row in rows if row.verdict == "withheld")
