@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -74,7 +75,7 @@ def plot_load(
         group = usable[usable["run"].astype(str) == run].sort_values("x")
         of_run = known[known["run"].astype(str) == run]
         for ax, column in ((top, throughput), (low, latency)):
-            ax.plot(group["x"], group[column], "o-", color=colours[run], linewidth=1.7, markersize=5.5)
+            _curve(ax, group, column, colours[run])
             at = group[group["x"].isin(of_run["x"])]
             ax.plot(at["x"], at[column], "o", markersize=12, markeredgewidth=1.8, color=colours[run], fillstyle="none")
         if limits is not None:
@@ -247,6 +248,15 @@ def _panel(
     ax.grid(True)
     ax.tick_params(length=0)
     style.bare(ax, "left", "bottom")
+
+
+def _curve(ax: Axes, group: pd.DataFrame, column: str, colour: str) -> None:
+    """Dots, and between them the straight line of the values, which a logarithmic axis bends."""
+    x, y = group["x"].to_numpy(float), group[column].to_numpy(float)
+    between = [np.linspace(a, b, 60) for a, b in itertools.pairwise(x)]
+    dense = np.unique(np.concatenate([x, *between]))
+    ax.plot(dense, np.interp(dense, x, y), "-", color=colour, linewidth=1.7)
+    ax.plot(x, y, "o", color=colour, markersize=5.5)
 
 
 def _mark_limits(ax: Axes, limits: pd.DataFrame, curve: pd.DataFrame, column: str, colour: str, *, named: bool) -> None:

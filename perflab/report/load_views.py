@@ -51,11 +51,14 @@ def load_table(report: LatencyReport) -> pd.DataFrame:
 
 
 def load_pieces(report: LatencyReport) -> Pieces:
-    """For `plot_load`: a figure a workload and kind of load, with the curves of all runs that have several loads."""
+    """For `plot_load`: a figure a workload and kind of load, with the curves of all runs that have several loads.
+
+    Its latency is the one whose objective gives way first, with the objective drawn; E2EL without objectives.
+    """
     return [
         {
             "table": _joined(group), "kind": kind, "of": lengths, "colours": _colours(report),
-            "knees": _knees(group), "limits": _limits(group),
+            "knees": _knees(group), "limits": _limits(group), **_decisive(group),
         }
         for (lengths, kind), group in _by_workload(report).items()
     ]  # fmt: skip
@@ -330,6 +333,16 @@ def _by_workload(report: LatencyReport) -> dict[tuple[str, str], list[tuple[str,
 
 def _joined(group: Sequence[tuple[str, LoadAnswer]]) -> pd.DataFrame:
     return pd.concat([answer.curve.table.assign(run=name) for name, answer in group], ignore_index=True)
+
+
+def _decisive(group: Sequence[tuple[str, LoadAnswer]]) -> dict[str, object]:
+    """The latency to draw and its limit; nothing without objectives."""
+    limits = [answer.limit for _, answer in group if answer.limit is not None]
+    if not limits:
+        return {}
+    name = next((one.breaks for one in limits if one.breaks), next(iter(limits[0].slos)))
+    latency = f"{name.removesuffix('_ms')}_{limits[0].statistic}_ms"
+    return {"latency": latency, "slo_ms": limits[0].slos[name]}
 
 
 def _knees(group: Sequence[tuple[str, LoadAnswer]]) -> pd.DataFrame:

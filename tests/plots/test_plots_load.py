@@ -29,6 +29,10 @@ def test_the_knee_is_ringed_its_stretch_shaded_and_told() -> None:
     top, low = figure.axes
     for ax, column in ((top, "output_tokens_per_s"), (low, "e2el_mean_ms")):
         curve, ring = ax.lines[-2 if ax is top else -3], ax.lines[-1 if ax is top else -2]
+        line = ax.lines[-3 if ax is top else -4]
+        assert np.interp(80, line.get_xdata(), line.get_ydata()) == pytest.approx(
+            (TABLE[column][2] + TABLE[column][3]) / 2
+        )
         assert list(curve.get_xdata()) == [1, 8, 32, 128, 512]
         assert list(curve.get_ydata()) == TABLE[column].tolist()
         assert list(ring.get_xdata()) == [32.0] and ring.get_markersize() > 10
