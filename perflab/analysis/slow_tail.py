@@ -95,6 +95,38 @@ class Tail:
         }
 
 
+@dataclass(frozen=True)
+class PromptSteps:
+    """How long steps with few and with many prompt tokens take: medians of the lower and the upper third by tokens."""
+
+    few_tokens: int
+    few_ns: int
+    many_tokens: int
+    many_ns: int
+
+    @property
+    def are_flat(self) -> bool:
+        """Whether tokens hardly matter: then steps of fewer tokens are not shorter, only more.
+
+        Judgement: three times the tokens or more, and less than half as long again. Where the GPU computes, the time
+        of a step with prompts is nearly proportional to its tokens.
+        """
+        return self.many_tokens >= 3 * self.few_tokens and self.many_ns < 1.5 * self.few_ns
+
+
+def prompt_steps(steps: pd.DataFrame) -> PromptSteps | None:
+    """Of the steps of a `StepJoin` that completed prompts; None where there are fewer than six whose span is known."""
+    known = steps[(steps["prompt_tokens"] > 0) & steps["start_ns"].notna()]
+    if len(known) < 6:
+        return None
+    tokens = known["prompt_tokens"].to_numpy(np.int64)
+    span = known["end_ns"].to_numpy(np.int64) - known["start_ns"].to_numpy(np.int64)
+    low, high = np.percentile(tokens, (100 / 3, 200 / 3))
+    few, many = tokens <= low, tokens >= high
+    medians = (np.median(values[mask]) for mask in (few, many) for values in (tokens, span))
+    return PromptSteps(*(int(value) for value in medians))
+
+
 def tail(
     join: StepJoin, paths: Paths, requests: pd.DataFrame, chunks: pd.DataFrame | None, metric: Metric, *,
     percentile: float = 99.0, thresholds: Thresholds | None = None,

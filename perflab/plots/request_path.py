@@ -29,7 +29,8 @@ CAUSE_WORDS = MappingProxyType({
 })  # fmt: skip
 _IN_SENTENCE = MappingProxyType({
     "arriving": "the way into the engine", "behind_step": "waiting behind a running step",
-    "prefill": "their own prompt", "decode": "decode steps", "preempted": "preemption", "delivery": "delivery of tokens",
+    "prefill": "their own prompt", "decode": "decode steps", "preempted": "preemption",
+    "delivery": "delivery of tokens",
 })  # fmt: skip
 METRIC_WORDS = MappingProxyType({"ttft": "TTFT", "tpot": "TPOT", "itl": "gap between chunks", "e2el": "E2EL"})
 _SLIVER = 0.004

@@ -18,7 +18,7 @@ from perflab.analysis.request_path import Paths, split_paths, strip
 from perflab.analysis.request_steps import Alignment, StepJoin, one_engine, step_join
 from perflab.analysis.rules.slow_tail import TailFacts, slow_tail
 from perflab.analysis.similar_steps import Similar, Wanted, similar_steps
-from perflab.analysis.slow_tail import METRICS, Metric, Tail, tail
+from perflab.analysis.slow_tail import METRICS, Metric, PromptSteps, Tail, prompt_steps, tail
 from perflab.errors import InputError
 from perflab.knowledge.thresholds import Thresholds
 from perflab.messages import say
@@ -171,9 +171,12 @@ def slow_requests(
     found: list[SlowPoint] = []
     for run in find_runs([str(part) for part in parts]):
         records, clock = _records(run), _clock(run)
-        for measured in latency(run.path, thresholds=thresholds).runs:
-            if point in (None, measured.point.id):
-                found.append(_slow_point(run, measured, records, clock, metrics, percentile, limits))
+        points = [
+            _slow_point(run, measured, records, clock, metrics, percentile, limits)
+            for measured in latency(run.path, thresholds=thresholds).runs
+            if point in (None, measured.point.id)
+        ]
+        found += _with_findings(points, limits)
     if not found:
         raise InputError(f"no measured point is called {point!r}", path=str(parts[0]) if parts else None)
     return SlowReport(percentile, found)
@@ -275,16 +278,31 @@ def _with_tails(
         name: tail(join, paths, requests, chunks, name, percentile=percentile, thresholds=limits) for name in metrics
     }
     tails = {name: one for name, one in found.items() if one is not None}
+    return replace(point, paths=paths, tails=tails, agreement=_agreement(paths, means))
+
+
+def _with_findings(points: Sequence[SlowPoint], limits: Thresholds) -> list[SlowPoint]:
+    """The points of one run with their findings; how long steps with prompts take is told by all of them together."""
+    joins = [point.join.steps for point in points if point.join is not None]
+    known = prompt_steps(pd.concat(joins, ignore_index=True)) if joins else None
+    return [
+        replace(point, findings=_findings(point, known, limits)) if point.tails else point for point in points
+    ]  # fmt: skip
+
+
+def _findings(point: SlowPoint, known: PromptSteps | None, limits: Thresholds) -> dict[Metric, Finding]:
+    join, paths = point.join, point.paths
+    assert join is not None
+    assert paths is not None
     facts = [
         TailFacts(
             one, point.run.manifest.engine, join.alignment.quality, requests=join.alignment.placed,
             least=int(limits.limit("slow_tail", "least")), most_running=_most_running(join, paths, one.slow),
-            point=point.name, run=point.measured.run, again=again(point.run),
+            point=point.name, run=point.measured.run, again=again(point.run), prompt_steps=known,
         )
-        for one in tails.values()
+        for one in point.tails.values()
     ]  # fmt: skip
-    findings = {one.tail.metric: finding for one in facts if (finding := slow_tail(one)) is not None}
-    return replace(point, paths=paths, tails=tails, findings=findings, agreement=_agreement(paths, means))
+    return {one.tail.metric: finding for one in facts if (finding := slow_tail(one)) is not None}
 
 
 def _when(anchor: Any) -> int:

@@ -9,7 +9,7 @@ from perflab.analysis.request_path import CAUSES, split_paths
 from perflab.analysis.request_steps import step_join
 from perflab.analysis.rules.slow_tail import TailFacts, slow_tail
 from perflab.analysis.similar_steps import Wanted, similar_steps
-from perflab.analysis.slow_tail import METRICS, Tail, tail
+from perflab.analysis.slow_tail import METRICS, PromptSteps, Tail, prompt_steps, tail
 from perflab.runs import Engine
 
 ENGINE = Engine(flavour="gpu", vllm_version="0.25.1", model="model", settings={"max_num_seqs": 64})
@@ -173,3 +173,27 @@ def test_a_budget_below_the_seats_is_not_tried() -> None:
     engine = Engine(settings={"max_num_seqs": 1024, "max_num_batched_tokens": 2048})
     found = slow_tail(TailFacts(made("others_prefill", "itl"), engine, 1.0, requests=100))
     assert found is not None and found.settings == {}
+
+
+def test_where_tokens_hardly_matter_shorter_steps_are_not_advised() -> None:
+    flat, steep = PromptSteps(512, 120 * MS, 7680, 135 * MS), PromptSteps(512, 15 * MS, 7680, 190 * MS)
+    assert (flat.are_flat, steep.are_flat, PromptSteps(512, 15, 1024, 16).are_flat) == (True, False, False)
+    for one in (made("others_prefill", "itl"), made("behind_step"), made("queued")):
+        found = finding(one, prompt_steps=flat)
+        assert found is not None and "--max-cudagraph-capture-size" in found.change  # type: ignore[attr-defined]
+        assert found.settings == {}  # type: ignore[attr-defined]
+        assert any("512" in text and "135 ms" in text for text in found.evidence)  # type: ignore[attr-defined]
+    usual = finding(made("others_prefill", "itl"), prompt_steps=steep)
+    assert usual is not None and "--max-num-batched-tokens" in usual.change  # type: ignore[attr-defined]
+    seats = finding(made("queued"), prompt_steps=flat, most_running=64)
+    assert seats is not None and "seats were taken" in seats.change  # type: ignore[attr-defined]
+
+
+def test_steps_with_few_and_with_many_prompt_tokens() -> None:
+    tokens = [0, 100, 110, 120, 500, 900, 1000, 1100]
+    steps = pd.DataFrame({
+        "prompt_tokens": tokens, "start_ns": pd.array([None, *range(0, 70, 10)], "Int64"),
+        "end_ns": [0, 4, 15, 26, 37, 48, 58, 69],
+    })  # fmt: skip
+    assert prompt_steps(steps) == PromptSteps(110, 5, 1000, 8)
+    assert prompt_steps(steps.iloc[:6]) is None

@@ -8,7 +8,7 @@ from typing import Any
 
 from perflab import units
 from perflab.analysis.finding import Again, Finding, bench_command, number
-from perflab.analysis.slow_tail import Tail
+from perflab.analysis.slow_tail import PromptSteps, Tail
 from perflab.knowledge.engine_args import as_version_has_it
 from perflab.messages import say
 from perflab.runs import Engine
@@ -38,6 +38,8 @@ class TailFacts:
         Where it was measured.
     again
         How the run can be made once more; None where that is not known.
+    prompt_steps
+        How the time of steps with prompts goes with their tokens; None where too few tell.
     """
 
     tail: Tail
@@ -49,6 +51,7 @@ class TailFacts:
     point: str = ""
     run: str = ""
     again: Again | None = None
+    prompt_steps: PromptSteps | None = None
 
 
 def slow_tail(facts: TailFacts) -> Finding | None:
@@ -98,7 +101,16 @@ def _longer(tail: Tail) -> str | None:
 
 
 def _remedy(facts: TailFacts) -> str:
-    """Which advice fits: waiting has three reasons, prompts of others matter before and after the first token."""
+    """Which advice fits: waiting has three reasons, prompts of others matter before and after the first token.
+
+    Where steps are as long whatever their tokens, shorter ones cannot be had by fewer tokens.
+    """
+    wanted = _by_cause(facts)
+    flat = facts.prompt_steps is not None and facts.prompt_steps.are_flat
+    return "flat_steps" if flat and wanted in (*_SHORTER_STEPS, "queued_prompts") else wanted
+
+
+def _by_cause(facts: TailFacts) -> str:
     cause = str(facts.tail.cause)
     if cause == "queued":
         seats = number(facts.engine.settings.get("max_num_seqs"))
@@ -149,6 +161,15 @@ def _evidence(facts: TailFacts) -> list[str]:
     if tail.metric == "ttft" and step["slow"] > 1 and step["span_ns"] is not None:
         tokens, span = units.show_count(step["prompt_tokens"]), units.show_time(step["span_ns"])
         told.append(say("slow.finding.step", slow=step["slow"], tokens=tokens, span=span))
+    known = facts.prompt_steps
+    if known is not None and known.are_flat and _remedy(facts) == "flat_steps":
+        told.append(
+            say(
+                "slow.finding.flat",
+                few=units.show_count(known.few_tokens), few_took=units.show_time(known.few_ns),
+                many=units.show_count(known.many_tokens), many_took=units.show_time(known.many_ns),
+            )
+        )  # fmt: skip
     told.append(say("slow.finding.inferred", quality=units.show_share(facts.quality)))
     return told
 
