@@ -82,8 +82,8 @@ def read_aiperf_csv(path: str | Path) -> list[BenchResult]:
     metrics: dict[str, dict[str, Any]] = {}
     head: list[str] = []
     for row in _lines(read_text(path)[0]):
-        if row[0] == "Metric":
-            head = [] if "GPU" in row[:2] else row[1:]
+        if "Metric" in row:  # the head of a block; those about GPUs are left out
+            head = row[1:] if row[0] == "Metric" and row[1:2] != ["GPU"] else []
         elif head and (match := _HEADER.fullmatch(row[0].strip())):
             name = match["name"].strip().lower().replace(" ", "_")
             values = {key.lower(): number_of(cell) for key, cell in zip(head, row[1:], strict=False)}
