@@ -101,6 +101,16 @@ def test_r5_a_client_that_waits_for_the_end_of_thinking_is_held_against_the_serv
     assert report.runs[0].metrics["e2el_ms"]["mean"] == pytest.approx(192_900), "the whole is as long for both"
 
 
+def test_r5_the_servers_own_times_may_stand_in_the_result(tmp_path: Path) -> None:
+    """vLLM 0.33 writes what the server tells of each request, where it does."""
+    slow = [Sent(0, 183.6, [0.1] * 93), Sent(200, 180.4, [0.1] * 93)]
+    report = latency(write(tmp_path / "r.json", result(slow, server_ttfts=[1.2, 1.0], server_queue_times=[0.1, None])))
+    doubt = check(report, "client_server_ttft")
+    assert doubt.status == "warn" and "182 s" in doubt.detail and "1.10 s" in doubt.detail
+    silent = latency(write(tmp_path / "s.json", result(slow, server_ttfts=[None, None])))
+    assert check(silent, "client_server_ttft").status == "not_applicable"
+
+
 def test_r5_no_first_token_at_all_is_null(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The limit of tokens was reached while thinking: the client never saw a first token."""
     file = write(tmp_path / "r.json", result([Sent(0, None, [], tokens=64), Sent(5, 0.2, [0.01] * 9)]))
