@@ -126,14 +126,13 @@ def test_the_report_of_all_notebooks_looks_right(executed: dict[str, Path], tmp_
 
 def test_objectives_and_a_price_show_goodput_and_cost(tmp_path: Path) -> None:
     asked = {
-        "runs": ["llama3-8b-bf16-3x"], "slo_ttft_ms": 500, "slo_tpot_ms": 12, "statistic": "p90",
-        "price_per_gpu_hour": 3.0,
+        "runs": ["llama3-8b-fp8"], "slo_ttft_ms": 260, "slo_tpot_ms": 12, "statistic": "p90", "price_per_gpu_hour": 3.0,
     }  # fmt: skip
     data = shown(execute(FOLDER / "02_latency_and_throughput.ipynb", asked, tmp_path / "02.ipynb"))
     titles = [one["title"] for one in data if one["kind"] == "figure"]
-    assert "Highest goodput: 28.4 of 28.4 requests/s (load c32)" in titles
-    assert "A million output tokens cost from 4.14 at c1 down to 0.14 at c128" in titles
-    assert "The knee lies between 1 and 128; best measured load 32" in titles
+    assert "The knee lies between 1 and 256; best measured load 32" in titles
+    assert "Highest goodput: 20.7 of 35.4 requests/s (load c32)" in titles
+    assert "A million output tokens cost from 3.00 at c1 down to 0.11 at c256" in titles
     texts = "\n".join(one["text"] for one in data if one["kind"] == "text")
-    assert "interpolated between 32, measured to hold, and 128, measured not to; TTFT gives way first" in texts
-    assert "0 of 512 requests (0.0 %) meet every limit" in texts
+    assert "interpolated between 1, measured to hold, and 32, measured not to; TTFT gives way first" in texts
+    assert "75 of 128 requests (58.6 %) meet every limit" in texts
