@@ -173,7 +173,7 @@ def _same_load(sides: Sides, point: str, thresholds: Thresholds) -> list[Check]:
         (CLIENT, everything),
         (REQUESTS_SENT, (at(of.THROUGHPUT, point), at(of.TAIL, point))),
     ):
-        values = [sorted({one.sent[name] for one in side if one.sent.get(name) is not None}, key=str) for side in sides]
+        values = [sorted({one.sent[name] for one in side if one.sent.get(name) is not None}) for side in sides]
         if all(values) and values[0] != values[1]:
             fields = {"point": point, "baseline": _listed(values[0]), "candidate": _listed(values[1])}
             key = {BURSTINESS: "burstiness", CLIENT: "client", REQUESTS_SENT: "requests"}[name]
