@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 
 from perflab import units
+from perflab.analysis.similar_steps import Similar
 from perflab.analysis.slow_tail import Metric
 from perflab.messages import say
 from perflab.plots.request_path import METRIC_WORDS, Life, cause_words
 from perflab.report.views import Pieces, run_name
-from perflab.tasks.slow_requests import SlowPoint, SlowReport, similar_kernels
+from perflab.tasks.slow_requests import SlowPoint, SlowReport, profiled_rank, similar_kernels
 
 _MARGIN = 0.03
 
@@ -85,22 +88,38 @@ def life(point: SlowPoint, request_id: int) -> Life:
     return Life(strip, steps[inside], times, f"request {request_id}")
 
 
-def similar_table(point: SlowPoint, request_id: int) -> pd.DataFrame:
-    """Profiled steps like the request's own, a row a kind of step: how near they are, and the time of each category.
+def similar_steps_table(report: SlowReport, metric: Metric = "ttft") -> pd.DataFrame:
+    """Profiled steps like those of the slowest request, a row a kind of step: how near they are, time of each category.
 
-    Not the request's own: the measured pass has no trace.
+    Not the request's own: the measured pass has no trace. Of each run the point with most requests that has similar
+    steps, else that with most requests. Empty where no run was profiled.
     """
-    rows = []
-    for found in similar_kernels(point, request_id):
-        want = found.wanted
-        row = {
-            "like its": "first-token step" if want.role == "first_token" else "decode steps", "phase": want.phase,
-            "batch": want.batch, "prompt tokens": want.prompt_tokens, "similar steps": len(found.steps),
-        }  # fmt: skip
-        if found.nearest is not None:
-            row |= {"nearest batch": found.nearest[0], "nearest prompt tokens": found.nearest[1]}
-        rows.append(row | {f"{name}_ns": ns for name, ns in found.categories.items()})
-    return pd.DataFrame(rows)
+    by_run: dict[str, list[SlowPoint]] = {}
+    for point in report.points:
+        if point.tails:
+            by_run.setdefault(run_name(point.measured.source), []).append(point)
+    rows: list[dict[str, Any]] = []
+    for name, points in by_run.items():
+        rank = profiled_rank(points[0].run)
+        if rank is None:
+            continue
+        largest = sorted(points, key=lambda one: -(one.alignment.placed if one.alignment else 0))
+        found = [(one, similar_kernels(one, slowest(one, metric), rank)) for one in largest]
+        point, similar = next((one for one in found if any(like.steps for like in one[1])), found[0])
+        rows += [{"run": name, "point": point.name} | _similar_row(one) for one in similar]
+    table = pd.DataFrame(rows)
+    return table.drop(columns="run") if len(table) and table["run"].nunique() < 2 else table
+
+
+def _similar_row(found: Similar) -> dict[str, Any]:
+    want = found.wanted
+    row: dict[str, Any] = {
+        "like its": "first-token step" if want.role == "first_token" else "decode steps", "phase": want.phase,
+        "batch": want.batch, "prompt tokens": want.prompt_tokens, "similar steps": len(found.steps),
+    }  # fmt: skip
+    if found.nearest is not None:
+        row |= {"nearest batch": found.nearest[0], "nearest prompt tokens": found.nearest[1]}
+    return row | {f"{name}_ns": ns for name, ns in found.categories.items()}
 
 
 def slow_notes(report: SlowReport) -> list[str]:

@@ -26,7 +26,7 @@ from perflab.read.clock import ClockFile, read_clock
 from perflab.read.step_records import read_step_records
 from perflab.runs import Run
 from perflab.tasks.again import again
-from perflab.tasks.breakdown import breakdown
+from perflab.tasks.breakdown import RankBreakdown, breakdown
 from perflab.tasks.find import find_runs
 from perflab.tasks.latency import MeasuredPoint, latency
 from perflab.tasks.own import user_thresholds
@@ -182,15 +182,28 @@ def slow_requests(
     return SlowReport(percentile, found)
 
 
-def similar_kernels(point: SlowPoint, request_id: int) -> list[Similar]:
+def profiled_rank(run: Run) -> RankBreakdown | None:
+    """The first rank of the run's profiling pass; None where the run was not profiled."""
+    if not any(one.traces and one.role == "measured" for one in run.manifest.profiles):
+        return None
+    return min(breakdown(run.path, attribution=False).ranks, key=lambda one: one.rank, default=None)
+
+
+def similar_kernels(point: SlowPoint, request_id: int, rank: RankBreakdown | None = None) -> list[Similar]:
     """Profiled steps like the request's own first-token step and its decode steps, from the run's profiling pass.
+
+    Parameters
+    ----------
+    rank
+        From `profiled_rank`; read unless given.
 
     Returns
     -------
     list of Similar
-        Of the first rank. Empty where the run was not profiled. They are of similar steps, never the request's own.
+        Empty where the run was not profiled. They are of similar steps, never the request's own.
     """
-    if point.join is None or point.paths is None or not any(one.traces for one in point.run.manifest.profiles):
+    rank = profiled_rank(point.run) if rank is None else rank
+    if point.join is None or point.paths is None or rank is None:
         return []
     fact = point.paths.facts.set_index("request_id").loc[request_id]
     first = point.join.steps.iloc[int(fact["first_step"])]
@@ -198,10 +211,6 @@ def similar_kernels(point: SlowPoint, request_id: int) -> list[Similar]:
     wanted = [Wanted("first_token", "mixed" if batch else "prefill", batch, int(first["prompt_tokens"]))]
     if fact["last_step"] > fact["first_step"]:
         wanted.append(Wanted("decode", "decode", round(float(fact["batch"])), 0))
-    ranks = breakdown(point.run.path, attribution=False).ranks
-    if not ranks:
-        return []
-    rank = min(ranks, key=lambda one: one.rank)
     return [similar_steps(one, rank.steps, rank.table) for one in wanted]
 
 

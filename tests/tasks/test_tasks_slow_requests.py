@@ -13,7 +13,7 @@ from perflab.analysis.request_path import CAUSES
 from perflab.cli import main
 from perflab.errors import InputError
 from perflab.read.files import read_text
-from perflab.report.slow_views import path_pieces, similar_table, slow_notes, slow_pieces, slow_table
+from perflab.report.slow_views import path_pieces, similar_steps_table, slow_notes, slow_pieces, slow_table
 from perflab.tasks.slow_requests import SlowPoint, SlowReport, similar_kernels, slow_requests
 
 RECORDED = ("llama3-8b-bf16-3x", "llama3-8b-tp2-custom", "qwen3-30b-a3b-ep2")
@@ -182,8 +182,10 @@ def test_similar_steps_are_near_and_those_that_are_not_are_not_shown(recorded: S
     assert first.wanted.prompt_tokens == 512
     busy = point_of(recorded, "llama3-8b-bf16-3x", "closed-i512-o128-c128-s0-n0")
     assert [one.steps for one in similar_kernels(busy, 0)][1] == (), "8 requests were profiled, not 128"
-    table = similar_table(point, point.tails["ttft"].slow[0])
+    table = similar_steps_table(SlowReport(99.0, [busy, point]))
+    assert set(table["point"]) == {point.name}, "the point that has similar steps"
     assert table["like its"].tolist() == ["first-token step", "decode steps"]
+    assert table["gemm_ns"].isna().tolist() == [True, False]
 
 
 def test_views_show_the_point_with_most_requests(recorded: SlowReport) -> None:
