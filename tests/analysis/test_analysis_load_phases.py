@@ -73,6 +73,21 @@ def test_users_in_step_are_said_to_be() -> None:
     assert found.lockstep == pytest.approx(1.0)
 
 
+def test_chance_is_not_taken_for_step() -> None:
+    """Users with lives of random lengths; few of them, and few requests, come together by chance."""
+    rng = np.random.default_rng(5)
+    found = []
+    for _ in range(60):
+        spans = []
+        for start in rng.uniform(0, 1, size=int(rng.integers(2, 6))):
+            at = float(start)
+            for life in rng.uniform(0.3, 1.7, size=8):
+                spans.append((at, at + 0.1, at + float(life)))
+                at += float(life)
+        found.append(load_phases(requests(spans), None, concurrency=5).status)
+    assert found.count("waves") <= 1 and found.count("steady") > 40
+
+
 def test_more_come_than_end() -> None:
     # Ten a second come; each takes longer than the one before.
     of = requests([(i * 0.1, i * 0.1 + 0.1, i * 0.1 + 0.5 + i * 0.04) for i in range(300)])
