@@ -250,11 +250,9 @@ def _draw_steps(ax: Axes, edges: list[np.ndarray], steps: pd.DataFrame, column: 
             [(b, 0), (b, h), (e, h), (e, 0)]
             for b, e, h in zip(edges[0][mask], edges[1][mask], height[mask], strict=True) if h > 0
         ]  # fmt: skip
-        ax.add_collection(
-            PolyCollection(
-                boxes, facecolors=colour, edgecolors=style.PAPER, linewidths=0.4 if mask.sum() <= _OUTLINED else 0
-            )
-        )
+        # Few steps are told apart; many would only show the seams between them.
+        edge = style.PAPER if mask.sum() <= _OUTLINED else colour
+        ax.add_collection(PolyCollection(boxes, facecolors=colour, edgecolors=edge, linewidths=0.4))
     top = float(height.max()) if len(height) else 0.0
     _quiet(ax, f"{label}\n(at most {top:,.0f})", top)
 

@@ -124,17 +124,19 @@ def _similar_row(found: Similar) -> dict[str, Any]:
 
 def slow_notes(report: SlowReport) -> list[str]:
     """What a reader must know first, a sentence or two a run: how requests were placed, or what is missing."""
-    told: dict[str, None] = {}
     by_run: dict[str, list[SlowPoint]] = {}
     for point in report.points:
         by_run.setdefault(run_name(point.measured.source), []).append(point)
     shown = {run_name(point.measured.source): point for point in _shown(report)}
+    told = [f"{name}: {_placed(by_run[name])} {_agrees(point)}".rstrip() for name, point in shown.items()]
+    lacking: dict[str, list[str]] = {}
     for name, points in by_run.items():
-        if name in shown:
-            told[f"{name}: {_placed(points)} {_agrees(shown[name])}".rstrip()] = None
-        for missing in dict.fromkeys(point.missing for point in points if point.missing is not None):
-            told[f"{name}: {missing}"] = None
-    return list(told)
+        reasons = list(dict.fromkeys(point.missing for point in points if point.missing is not None))
+        # Without records of the steps, nothing else would help.
+        none = say("slow.missing.records")
+        for reason in [none] if none in reasons else reasons:
+            lacking.setdefault(reason, []).append(name)
+    return told + [f"{', '.join(names)}: {reason}" for reason, names in lacking.items()]
 
 
 def _placed(points: list[SlowPoint]) -> str:
