@@ -127,6 +127,11 @@ def _kernel_manager(scratch: Path) -> type:
         def kernel_spec(self) -> KernelSpec:
             return spec
 
+        async def _async_interrupt_kernel(self) -> None:
+            # A kernel is interrupted before it is asked to end; an idle one may complain of that on stderr.
+            if not self.shutting_down:
+                await super()._async_interrupt_kernel()
+
     return ThisPython
 
 
