@@ -3,6 +3,11 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes depends on what else the machine does; a test is wrong or right, not slow.
+settings.register_profile("perflab", deadline=None)
+settings.load_profile("perflab")
 
 ROOT = Path(__file__).resolve().parents[1]
 
