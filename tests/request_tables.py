@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from perflab import schema
-from perflab.analysis.request_clock import ClockTie
+from perflab.analysis.requests.clock import ClockTie
 
 MS = 1_000_000
 SAME = ClockTie(offset_ns=0, measured_ns=0, uncertainty_ns=0, is_one_clock=True)

@@ -38,7 +38,7 @@ _REPORTED_RATES = {
 def distribution(values: NDArray[np.float64], source: str = "computed") -> dict[str, Any] | None:
     """Mean, standard deviation (of the population), percentiles and n; None for no values.
 
-    `ci_low` and `ci_high` are None: one run says nothing about the next. See `perflab.analysis.repeats`.
+    `ci_low` and `ci_high` are None: one run says nothing about the next. See `perflab.analysis.compare.run_statistics`.
     """
     if not len(values):
         return None

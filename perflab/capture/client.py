@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from perflab.analysis.log_remedies import explained
+from perflab.analysis.log.remedies import explained
 from perflab.capture.environment import HOSTED
 from perflab.capture.probe import Probe
 from perflab.capture.process import Group

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from perflab.analysis.log_remedies import explained
+from perflab.analysis.log.remedies import explained
 from perflab.capture import http
 from perflab.capture.environment import with_step_records
 from perflab.capture.metrics import cache_config

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from perflab.analysis.log_remedies import explained
+from perflab.analysis.log.remedies import explained
 from perflab.capture.environment import HOSTED
 from perflab.capture.probe import Probe
 from perflab.capture.process import Group

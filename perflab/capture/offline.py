@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from perflab.analysis.log_remedies import explained
+from perflab.analysis.log.remedies import explained
 from perflab.capture.client import Outcome
 from perflab.capture.clock import Anchor, anchor
 from perflab.capture.point import begun

@@ -1,6 +1,6 @@
 """What capture itself needs of a server's log: how far start-up is, and the settings in use.
 
-The report's view of a log is `perflab.read`'s; what went wrong, both take from `perflab.analysis.log_problems`.
+The report's view of a log is `perflab.read`'s; what went wrong, both take from `perflab.analysis.log.problems`.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from perflab import units
-from perflab.analysis.compare_findings import category_changes, signed_time
+from perflab.analysis.compare.findings import category_changes, signed_time
+from perflab.analysis.compare.traces import PhaseComparison, View
 from perflab.analysis.kernel_names import short_kernel_names
-from perflab.analysis.trace_compare import PhaseComparison, View
 from perflab.plots import bars, style
 
 _LEAST = 0.005
@@ -29,7 +29,7 @@ def plot_step_change(
     Parameters
     ----------
     comparison
-        One phase, from `perflab.analysis.trace_compare.compare_phases`; steps of like batches where there are some.
+        One phase, from `perflab.analysis.compare.traces.compare_phases`; steps of like batches where there are some.
     baseline, candidate
         What the two are called.
     """
@@ -88,7 +88,7 @@ def plot_kernel_changes(comparison: PhaseComparison, *, limit: int = 10, ax: Axe
     Parameters
     ----------
     comparison
-        One phase, from `perflab.analysis.trace_compare.compare_phases`.
+        One phase, from `perflab.analysis.compare.traces.compare_phases`.
     limit
         How many kernels are shown, by the size of their change.
     """

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from perflab import units
-from perflab.analysis.request_path import CAUSES
+from perflab.analysis.requests.path import CAUSES
 from perflab.plots import bars, style
 
 CAUSE_COLOURS = MappingProxyType({

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from perflab.analysis.log_lines import LogLine, parse_lines
+from perflab.analysis.log.lines import LogLine, parse_lines
 from perflab.read.files import read_lines
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pandas as pd
 
-from perflab.analysis.log_lines import LogLine
-from perflab.analysis.log_problems import Problem, Problems
+from perflab.analysis.log.lines import LogLine
+from perflab.analysis.log.problems import Problem, Problems
 from perflab.errors import InputError
 from perflab.knowledge.log_patterns import log_patterns
 from perflab.read.files import refusal, sniff

@@ -7,10 +7,10 @@ from typing import Any
 
 from perflab import units
 from perflab.analysis.check import Check
-from perflab.analysis.compare_findings import category_changes, category_word, signed_time
-from perflab.analysis.compare_metrics import MetricRow
+from perflab.analysis.compare.findings import category_changes, category_word, signed_time
+from perflab.analysis.compare.metric_findings import metric_word, show_ratio
+from perflab.analysis.compare.metrics import MetricRow
 from perflab.analysis.finding import Finding
-from perflab.analysis.metric_findings import metric_word, show_ratio
 from perflab.messages import say
 from perflab.report.points import validity_checks
 from perflab.runs import Run

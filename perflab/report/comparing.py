@@ -6,11 +6,11 @@ from typing import Any
 
 import pandas as pd
 
-from perflab.analysis.compare_findings import category_word
-from perflab.analysis.compare_metrics import MetricRow, comparison_table
+from perflab.analysis.compare.findings import category_word
+from perflab.analysis.compare.metric_findings import metric_word
+from perflab.analysis.compare.metrics import MetricRow, comparison_table
 from perflab.analysis.kernel_names import short_kernel_names
 from perflab.analysis.latency import latency_values
-from perflab.analysis.metric_findings import metric_word
 from perflab.plots import style
 from perflab.tasks.compare import CompareReport
 

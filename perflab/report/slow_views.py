@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 
 from perflab import units
-from perflab.analysis.similar_steps import Similar
-from perflab.analysis.slow_tail import Metric
+from perflab.analysis.requests.similar_steps import Similar
+from perflab.analysis.requests.slow_tail import Metric
 from perflab.messages import say
 from perflab.plots.request_path import METRIC_WORDS, Life, cause_words
 from perflab.report.views import Pieces, run_name

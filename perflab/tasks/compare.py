@@ -15,13 +15,13 @@ from typing import Any
 import pandas as pd
 
 from perflab.analysis.check import Check
-from perflab.analysis.compare_checks import comparison_checks, varied_check
-from perflab.analysis.compare_findings import comparison_findings
-from perflab.analysis.compare_metrics import MetricRow
-from perflab.analysis.differences import Differences, differences
+from perflab.analysis.compare.checks import comparison_checks, varied_check
+from perflab.analysis.compare.differences import Differences, differences
+from perflab.analysis.compare.findings import comparison_findings
+from perflab.analysis.compare.metric_findings import metric_findings
+from perflab.analysis.compare.metrics import MetricRow
+from perflab.analysis.compare.traces import PhaseComparison, RankTrace, compare_phases
 from perflab.analysis.finding import Finding
-from perflab.analysis.metric_findings import metric_findings
-from perflab.analysis.trace_compare import PhaseComparison, RankTrace, compare_phases
 from perflab.errors import InputError
 from perflab.messages import say
 from perflab.read.files import sniff
@@ -188,7 +188,7 @@ def compare(
     baseline, candidate
         Several runs are a sequence, one text with commas, or the folder that holds them.
     varied
-        Names of settings that were meant to differ; see `perflab.analysis.differences.differences`.
+        Names of settings that were meant to differ; see `perflab.analysis.compare.differences.differences`.
     primary, point
         The metric that decides, as `ttft_p99_ms`, and where, as `512/128 c32` or `c32`; by default the median time per
         output token, at the point with most runs.

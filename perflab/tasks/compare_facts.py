@@ -7,7 +7,7 @@ import re
 from pathlib import PurePosixPath
 from typing import Any
 
-from perflab.analysis.differences import LOAD
+from perflab.analysis.compare.differences import LOAD
 from perflab.read.files import read_text
 from perflab.runs import Profile, Run
 

@@ -12,8 +12,9 @@ from typing import Any
 
 from perflab import units
 from perflab.analysis.check import Check
-from perflab.analysis.compare_checks import SOURCE, show_difference
-from perflab.analysis.compare_metrics import (
+from perflab.analysis.compare.checks import SOURCE, show_difference
+from perflab.analysis.compare.differences import differences
+from perflab.analysis.compare.metrics import (
     METRICS,
     PRIMARY,
     REQUESTS,
@@ -26,8 +27,7 @@ from perflab.analysis.compare_metrics import (
     server_values,
     shared_points,
 )
-from perflab.analysis.compare_sent import BURSTINESS, CLIENT, HITS, OUTPUT, PROMPT, REQUESTS_SENT, sent_checks
-from perflab.analysis.differences import differences
+from perflab.analysis.compare.sent import BURSTINESS, CLIENT, HITS, OUTPUT, PROMPT, REQUESTS_SENT, sent_checks
 from perflab.analysis.metrics import prefix_hit_share
 from perflab.errors import InputError
 from perflab.knowledge.thresholds import Thresholds

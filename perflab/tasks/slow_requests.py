@@ -13,12 +13,12 @@ import pandas as pd
 
 from perflab import units
 from perflab.analysis.finding import Finding, is_on, number
-from perflab.analysis.request_clock import ClockTie, clock_tie
-from perflab.analysis.request_path import Paths, split_paths, strip
-from perflab.analysis.request_steps import Alignment, StepJoin, one_engine, step_join
+from perflab.analysis.requests.clock import ClockTie, clock_tie
+from perflab.analysis.requests.path import Paths, split_paths, strip
+from perflab.analysis.requests.similar_steps import Similar, Wanted, similar_steps
+from perflab.analysis.requests.slow_tail import METRICS, Metric, PromptSteps, Tail, prompt_steps, tail
+from perflab.analysis.requests.steps import Alignment, StepJoin, one_engine, step_join
 from perflab.analysis.rules.slow_tail import TailFacts, slow_tail
-from perflab.analysis.similar_steps import Similar, Wanted, similar_steps
-from perflab.analysis.slow_tail import METRICS, Metric, PromptSteps, Tail, prompt_steps, tail
 from perflab.errors import InputError
 from perflab.knowledge.thresholds import Thresholds
 from perflab.messages import say
@@ -71,7 +71,7 @@ class SlowPoint:
         return self.measured.point.id
 
     def strip(self, request_id: int) -> pd.DataFrame:
-        """One request's life in order; see `perflab.analysis.request_path.strip`.
+        """One request's life in order; see `perflab.analysis.requests.path.strip`.
 
         Raises
         ------

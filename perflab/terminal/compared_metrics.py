@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perflab.analysis.compare_metrics import MetricRow
-from perflab.analysis.metric_findings import metric_word
+from perflab.analysis.compare.metric_findings import metric_word
+from perflab.analysis.compare.metrics import MetricRow
 from perflab.tasks.compare import CompareReport
 from perflab.terminal.text import check_line, table, wrapped
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from perflab import units
-from perflab.analysis.compare_findings import category_word
+from perflab.analysis.compare.findings import category_word
+from perflab.analysis.compare.traces import ROWS, PhaseComparison, StepTime
 from perflab.analysis.kernel_names import short_kernel_names
-from perflab.analysis.trace_compare import ROWS, PhaseComparison, StepTime
 from perflab.tasks.compare import CompareReport, CompareSide
 from perflab.terminal.compared_metrics import compared_metrics, measured_trust
 from perflab.terminal.text import check_line, findings, table, wrapped

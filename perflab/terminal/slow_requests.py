@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from perflab import units
-from perflab.analysis.slow_tail import Tail
+from perflab.analysis.requests.slow_tail import Tail
 from perflab.messages import say
 from perflab.tasks.slow_requests import SlowReport
 from perflab.terminal.text import findings, table, wrapped

@@ -8,9 +8,9 @@ from typing import Any
 import pandas as pd
 
 from perflab import units
-from perflab.analysis.compare_findings import category_word
+from perflab.analysis.compare.findings import category_word
+from perflab.analysis.compare.kernel_steps import kernel_steps, worker_thread
 from perflab.analysis.kernel_names import short_kernel_names
-from perflab.analysis.kernel_steps import kernel_steps, worker_thread
 from perflab.schema import CATEGORIES, GROUPS
 from perflab.tasks.breakdown import PassBreakdown, RankBreakdown
 from perflab.terminal.text import table

@@ -6,8 +6,8 @@ import pandas as pd
 from analysis_tables import kernels, launches, steps
 
 from perflab.analysis.breakdown import breakdown
+from perflab.analysis.compare.traces import BATCH, RankTrace
 from perflab.analysis.idle import idle_gaps
-from perflab.analysis.trace_compare import BATCH, RankTrace
 from perflab.schema import empty
 
 

@@ -7,10 +7,10 @@ import pytest
 from compare_tables import DECODE, simple
 
 from perflab.analysis.check import Check
-from perflab.analysis.compare_checks import comparison_checks
-from perflab.analysis.compare_findings import comparison_findings
-from perflab.analysis.differences import Differences, differences
-from perflab.analysis.trace_compare import Alike, PhaseComparison, StepTime, View, compare_phases
+from perflab.analysis.compare.checks import comparison_checks
+from perflab.analysis.compare.differences import Differences, differences
+from perflab.analysis.compare.findings import comparison_findings
+from perflab.analysis.compare.traces import Alike, PhaseComparison, StepTime, View, compare_phases
 from perflab.knowledge.thresholds import own_thresholds
 from perflab.runs import Engine
 

@@ -6,9 +6,9 @@ import pytest
 
 from perflab.analysis import check as of
 from perflab.analysis.check import Check
-from perflab.analysis.compare_metrics import METRICS as ALL
-from perflab.analysis.compare_metrics import Measured, comparison_rows, server_values, shared_points
-from perflab.analysis.compare_sent import BURSTINESS, CLIENT, HITS, OUTPUT, PROMPT, REQUESTS_SENT, sent_checks
+from perflab.analysis.compare.metrics import METRICS as ALL
+from perflab.analysis.compare.metrics import Measured, comparison_rows, server_values, shared_points
+from perflab.analysis.compare.sent import BURSTINESS, CLIENT, HITS, OUTPUT, PROMPT, REQUESTS_SENT, sent_checks
 from perflab.knowledge.thresholds import own_thresholds
 
 SENT = {PROMPT: 512.0, OUTPUT: 128.0, REQUESTS_SENT: 64, CLIENT: "vllm bench", HITS: 0.0}

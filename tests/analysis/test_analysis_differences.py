@@ -1,6 +1,6 @@
 """What differs between two runs: what was varied, what follows from it, what should not differ."""
 
-from perflab.analysis.differences import differences
+from perflab.analysis.compare.differences import differences
 
 
 def test_a_single_difference_is_what_was_varied() -> None:

@@ -3,7 +3,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
@@ -18,7 +17,6 @@ from perflab.analysis.latency import (
     request_latencies,
     tokens_per_chunk,
 )
-from perflab.analysis.repeats import log_t_interval, repeats_summary, student_t
 from perflab.errors import InputError
 from perflab.read.bench import read_bench
 from perflab.schema import conform
@@ -193,34 +191,3 @@ def test_percentiles_are_linear_interpolation_between_order_statistics(values: l
         above = min(below + 1, len(ordered) - 1)
         assert found[f"p{p}"] == pytest.approx(ordered[below] + part * (ordered[above] - ordered[below]), abs=1e-6)
     assert found["mean"] == pytest.approx(sum(values) / len(values))
-
-
-@pytest.mark.parametrize(
-    ("degrees", "quantile"),
-    [(1, 12.706205), (2, 4.302653), (3, 3.182446), (4, 2.776445), (9, 2.262157), (10, 2.228139), (29, 2.045230)],
-)
-def test_student_t_is_the_published_table(degrees: int, quantile: float) -> None:
-    assert student_t(0.975, degrees) == pytest.approx(quantile, abs=5e-6)
-
-
-def test_intervals_only_from_three_runs() -> None:
-    assert log_t_interval([10.0, 11.0]) is None
-    assert log_t_interval([10.0, 11.0, 0.0]) is None
-    low, high = log_t_interval([10.0, 10.0, 10.0]) or (0, 0)
-    assert (low, high) == (pytest.approx(10), pytest.approx(10))
-    low, high = log_t_interval([9.0, 10.0, 11.0]) or (0, 0)
-    logs = np.log([9.0, 10.0, 11.0])
-    reach = 4.302653 * logs.std(ddof=1) / math.sqrt(3)
-    assert (low, high) == (pytest.approx(math.exp(logs.mean() - reach)), pytest.approx(math.exp(logs.mean() + reach)))
-
-
-def test_repeats_are_taken_together_by_run() -> None:
-    runs = [latency_metrics(requests((0, t, 2 * t, 8, 3, "ok")), None, 2.0) for t in (100, 110, 150)]
-    table = repeats_summary(runs).set_index(["metric", "statistic"])
-    row = table.loc[("ttft_ms", "p50")]
-    assert (row["n"], row["mean"], row["median"], row["lowest"], row["highest"]) == (3, 120, 110, 100, 150)
-    assert row["ci_low"] < 110 < row["ci_high"]
-    assert table.loc[("requests_per_s", "value"), "mean"] == 0.5
-    assert ("itl_ms", "p50") not in table.index
-    assert repeats_summary(runs[:2])["ci_low"].isna().all()
-    assert repeats_summary([]).empty

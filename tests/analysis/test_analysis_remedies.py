@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from perflab.analysis.log_remedies import explained, remedy
+from perflab.analysis.log.remedies import explained, remedy
 from perflab.knowledge.failures import failure_of, known_failures
 from perflab.messages import catalogue
 

@@ -19,9 +19,9 @@ from request_tables import (
     three_steps_behind,
 )
 
-from perflab.analysis.request_clock import ClockTie, clock_tie
-from perflab.analysis.request_path import CAUSES, gap_parts, split_paths, strip
-from perflab.analysis.request_steps import one_engine, step_join
+from perflab.analysis.requests.clock import ClockTie, clock_tie
+from perflab.analysis.requests.path import CAUSES, gap_parts, split_paths, strip
+from perflab.analysis.requests.steps import one_engine, step_join
 
 
 def ms_of(table: pd.DataFrame, request_id: int) -> dict[str, float]:

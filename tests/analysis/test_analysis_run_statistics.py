@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from perflab.analysis.run_statistics import (
+from perflab.analysis.compare.run_statistics import (
     BOOTSTRAP_FROM,
     MOST_RUNS,
     Ratio,

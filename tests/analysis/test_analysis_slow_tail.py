@@ -5,11 +5,11 @@ import pytest
 from request_tables import MS, SAME, chunk_table, iteration_table, request_table, three_steps_behind
 
 from perflab.analysis.finding import Again
-from perflab.analysis.request_path import CAUSES, split_paths
-from perflab.analysis.request_steps import step_join
+from perflab.analysis.requests.path import CAUSES, split_paths
+from perflab.analysis.requests.similar_steps import Wanted, similar_steps
+from perflab.analysis.requests.slow_tail import METRICS, PromptSteps, Tail, prompt_steps, tail
+from perflab.analysis.requests.steps import step_join
 from perflab.analysis.rules.slow_tail import TailFacts, slow_tail
-from perflab.analysis.similar_steps import Wanted, similar_steps
-from perflab.analysis.slow_tail import METRICS, PromptSteps, Tail, prompt_steps, tail
 from perflab.runs import Engine
 
 ENGINE = Engine(flavour="gpu", vllm_version="0.25.1", model="model", settings={"max_num_seqs": 64})

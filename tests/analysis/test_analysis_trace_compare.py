@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perflab.analysis.breakdown import breakdown, summary
+from perflab.analysis.compare.kernel_steps import kernel_key, kernel_steps
+from perflab.analysis.compare.step_statistics import median_interval, whole
+from perflab.analysis.compare.traces import RankTrace, compare_phases
 from perflab.analysis.idle import idle_gaps
-from perflab.analysis.kernel_steps import kernel_key, kernel_steps
-from perflab.analysis.step_statistics import median_interval, whole
-from perflab.analysis.trace_compare import RankTrace, compare_phases
 from perflab.schema import CATEGORIES, empty
 
 

@@ -3,7 +3,7 @@
 
 import pytest
 
-from perflab.analysis.log_problems import root_cause
+from perflab.analysis.log.problems import root_cause
 from perflab.capture.serverlog import phase_of, settings
 
 START = """\

@@ -5,7 +5,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from perflab.analysis.trace_compare import BATCH, PhaseComparison, StepTime, View
+from perflab.analysis.compare.traces import BATCH, PhaseComparison, StepTime, View
 from perflab.plots import style
 from perflab.plots.compare import plot_kernel_changes, plot_step_change, plot_step_changes
 

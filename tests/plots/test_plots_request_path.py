@@ -6,7 +6,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from perflab.analysis.request_path import CAUSES
+from perflab.analysis.requests.path import CAUSES
 from perflab.plots import style
 from perflab.plots.request_path import CAUSE_COLOURS, Life, path_title, plot_request_path, plot_slow_tail, tail_title
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from perflab import terminal
-from perflab.analysis.trace_compare import PhaseComparison
+from perflab.analysis.compare.traces import PhaseComparison
 from perflab.errors import InputError
 from perflab.runs import MANIFEST
 from perflab.tasks.breakdown import RankBreakdown, breakdown

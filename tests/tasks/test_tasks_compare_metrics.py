@@ -15,7 +15,7 @@ import yaml
 from compared_runs import write_side
 
 from perflab import schema, terminal
-from perflab.analysis.compare_metrics import MetricRow, comparison_table
+from perflab.analysis.compare.metrics import MetricRow, comparison_table
 from perflab.cli import main
 from perflab.errors import InputError
 from perflab.runs import MANIFEST

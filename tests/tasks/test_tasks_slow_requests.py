@@ -9,7 +9,7 @@ import pytest
 from slow_runs import MS, burst, change, write_run
 
 from perflab import terminal
-from perflab.analysis.request_path import CAUSES
+from perflab.analysis.requests.path import CAUSES
 from perflab.cli import main
 from perflab.errors import InputError
 from perflab.read.files import read_text

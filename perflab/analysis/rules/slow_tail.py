@@ -8,7 +8,7 @@ from typing import Any
 
 from perflab import units
 from perflab.analysis.finding import Again, Finding, bench_command, number
-from perflab.analysis.slow_tail import PromptSteps, Tail
+from perflab.analysis.requests.slow_tail import PromptSteps, Tail
 from perflab.knowledge.engine_args import as_version_has_it
 from perflab.messages import say
 from perflab.runs import Engine

@@ -28,7 +28,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perflab.analysis.intervals import Ints, as_ints
-from perflab.analysis.request_steps import StepJoin
+from perflab.analysis.requests.steps import StepJoin
 
 CAUSES: tuple[str, ...] = (
     "arriving", "queued", "behind_step", "prefill", "others_prefill", "decode", "slow_steps", "preempted", "delivery",

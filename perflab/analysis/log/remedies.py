@@ -5,7 +5,7 @@ from __future__ import annotations
 import string
 from collections.abc import Iterable
 
-from perflab.analysis.log_problems import root_cause
+from perflab.analysis.log.problems import root_cause
 from perflab.knowledge.failures import failure_of
 from perflab.messages import catalogue, say
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from perflab.analysis.log_lines import LogLine, parse_lines
+from perflab.analysis.log.lines import LogLine, parse_lines
 from perflab.knowledge.log_patterns import log_patterns
 
 MAX_TEXT = 600

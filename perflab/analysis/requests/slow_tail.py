@@ -12,8 +12,8 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from perflab.analysis.request_path import CAUSES, Paths, gap_parts
-from perflab.analysis.request_steps import StepJoin
+from perflab.analysis.requests.path import CAUSES, Paths, gap_parts
+from perflab.analysis.requests.steps import StepJoin
 from perflab.knowledge.thresholds import Thresholds, own_thresholds
 
 Metric = Literal["ttft", "tpot", "itl", "e2el"]

@@ -10,10 +10,10 @@ import pandas as pd
 from perflab import units
 from perflab.analysis import check as of
 from perflab.analysis.check import Check, undermined
-from perflab.analysis.compare_checks import CAUSE, CHANGE, change_of, show_difference
-from perflab.analysis.differences import Differences
+from perflab.analysis.compare.checks import CAUSE, CHANGE, change_of, show_difference
+from perflab.analysis.compare.differences import Differences
+from perflab.analysis.compare.traces import PhaseComparison, StepTime, View
 from perflab.analysis.finding import Finding, Severity, bench_command, severity_of, withheld
-from perflab.analysis.trace_compare import PhaseComparison, StepTime, View
 from perflab.knowledge.settings_follow import moves_the_host
 from perflab.knowledge.thresholds import Thresholds
 from perflab.messages import say

@@ -18,7 +18,7 @@ import pandas as pd
 from perflab import schema
 from perflab.analysis import check as of
 from perflab.analysis.check import Check, undermined
-from perflab.analysis.run_statistics import (
+from perflab.analysis.compare.run_statistics import (
     FEWEST_FOR_INTERVAL,
     FEWEST_FOR_VERDICT,
     MOST_RUNS,
@@ -120,7 +120,7 @@ class Measured:
     checks
         Of this point.
     sent
-        What was sent and by whom, by name; facts that are not told are absent. See `perflab.analysis.compare_sent`.
+        What was sent and by whom, by name; facts that are not told are absent. See `perflab.analysis.compare.sent`.
     digest
         Of the file, to find copies.
     """

@@ -14,10 +14,10 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
+from perflab.analysis.compare.kernel_steps import kernel_key, kernel_steps, worker_thread
+from perflab.analysis.compare.step_statistics import median_interval, whole
 from perflab.analysis.idle import CAUSES
 from perflab.analysis.intervals import Ints
-from perflab.analysis.kernel_steps import kernel_key, kernel_steps, worker_thread
-from perflab.analysis.step_statistics import median_interval, whole
 from perflab.knowledge.kernel_families import kernel_family
 from perflab.schema import CATEGORIES, PHASES
 

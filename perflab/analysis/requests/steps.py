@@ -21,7 +21,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perflab.analysis.intervals import Ints, as_ints
-from perflab.analysis.request_clock import ClockTie
+from perflab.analysis.requests.clock import ClockTie
 
 _LIKE = 31
 _BURST = 0.75

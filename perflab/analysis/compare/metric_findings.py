@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perflab import units
-from perflab.analysis.compare_checks import show_difference
-from perflab.analysis.compare_metrics import MetricRow
-from perflab.analysis.differences import Differences
+from perflab.analysis.compare.checks import show_difference
+from perflab.analysis.compare.differences import Differences
+from perflab.analysis.compare.metrics import MetricRow
 from perflab.analysis.finding import Finding, Severity, severity_of
 from perflab.knowledge.thresholds import Thresholds
 from perflab.messages import say

@@ -14,7 +14,7 @@ from scipy import special
 from perflab import units
 from perflab.analysis import check as of
 from perflab.analysis.check import Check
-from perflab.analysis.compare_metrics import (
+from perflab.analysis.compare.metrics import (
     METRICS,
     REQUESTS,
     Measured,
@@ -24,7 +24,7 @@ from perflab.analysis.compare_metrics import (
     server_values,
     shared_points,
 )
-from perflab.analysis.run_statistics import FEWEST_FOR_INTERVAL, FEWEST_FOR_VERDICT
+from perflab.analysis.compare.run_statistics import FEWEST_FOR_INTERVAL, FEWEST_FOR_VERDICT
 from perflab.knowledge.thresholds import Thresholds
 from perflab.messages import say
 

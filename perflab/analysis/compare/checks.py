@@ -7,8 +7,8 @@ from typing import Any
 
 from perflab import units
 from perflab.analysis.check import Check
-from perflab.analysis.differences import LOAD, Difference, Differences
-from perflab.analysis.trace_compare import PhaseComparison
+from perflab.analysis.compare.differences import LOAD, Difference, Differences
+from perflab.analysis.compare.traces import PhaseComparison
 from perflab.messages import say
 
 CHANGE = "what changed"

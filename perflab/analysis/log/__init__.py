@@ -1,0 +1,1 @@
+"""What an engine's log says: its periodic lines, its problems, and the remedies."""
