@@ -74,11 +74,12 @@ def test_a_change_that_cannot_be_made_is_one_clear_line(file, change, says):
 
 
 def test_the_command_that_checks_a_finding_changes_that_and_compares(file):
-    command = Again("my e.yaml", "runs/a").with_settings({"enforce_eager": False, "quantization": "fp8"})
+    command = Again("my e.yaml", "runs/a").with_settings({"enforce_eager": False, "quantization": "fp8", "dtype": "on"})
     run, _, compare = command.partition(" && ")
     words = shlex.split(run)
     assert words[:3] == ["perflab", "run", "my e.yaml"] and words[-2:] == ["-o", "runs/changed"]
     changes = [words[i + 1] for i, word in enumerate(words) if word == "--set"]
     found = read_experiment(file, changes)
     assert (found.engine.args["enforce_eager"], found.engine.args["quantization"]) == (False, "fp8")
+    assert found.engine.args["dtype"] == "on" and "engine.args.quantization=fp8" in words
     assert shlex.split(compare) == ["perflab", "compare", "runs/a", "runs/changed"]

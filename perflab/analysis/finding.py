@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,6 +13,9 @@ from perflab.analysis.check import Check
 from perflab.knowledge.thresholds import Thresholds, own_thresholds
 from perflab.messages import say
 from perflab.runs import Engine
+
+_NAME = re.compile(r"[A-Za-z]\w*")
+_NOT_TEXT = frozenset(("true", "false", "yes", "no", "on", "off", "null", "y", "n"))
 
 Severity = Literal["info", "warning", "critical"]
 
@@ -64,6 +68,12 @@ class Finding:
         return found | {name: value for name, value in more.items() if value}
 
 
+def _as_yaml(value: Any) -> str:
+    """JSON, which is YAML too; a name that YAML takes for text as it stands."""
+    is_name = isinstance(value, str) and _NAME.fullmatch(value) and value.lower() not in _NOT_TEXT
+    return value if is_name else json.dumps(value)
+
+
 @dataclass(frozen=True)
 class Again:
     """How a captured run can be made once more.
@@ -81,7 +91,7 @@ class Again:
 
     def with_settings(self, settings: Mapping[str, Any]) -> str:
         """The command that runs the experiment with these engine arguments and compares the two."""
-        changes = [f"engine.args.{name}={json.dumps(value)}" for name, value in settings.items()]
+        changes = [f"engine.args.{name}={_as_yaml(value)}" for name, value in settings.items()]
         options = [part for change in changes for part in ("--set", change)]
         after = "runs/changed"
         again = shlex.join(["perflab", "run", self.experiment, *options, "-o", after])
