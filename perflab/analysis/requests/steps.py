@@ -302,9 +302,11 @@ def _population(steps: pd.DataFrame, arrival: Ints, first: Ints, last: Ints) -> 
     order = np.lexsort((arrival, np.where(placed, first, count)))
     rank = np.empty(len(first), dtype=np.int64)
     rank[order] = np.arange(1, len(first) + 1)
-    return tuple(
-        np.minimum(np.searchsorted(totals, rank), np.where(placed, first, count)) for totals in (entered, scheduled)
-    )  # type: ignore[return-value]
+    latest = np.where(placed, first, count)
+    return (
+        as_ints(np.minimum(np.searchsorted(entered, rank), latest)),
+        as_ints(np.minimum(np.searchsorted(scheduled, rank), latest)),
+    )
 
 
 def _alignment(steps: pd.DataFrame, known: pd.DataFrame, table: pd.DataFrame, prompts: int) -> Alignment:
