@@ -89,7 +89,14 @@ def start(tmp_path, text, out=None, **env):
     file.write_text(text)
     argv = [sys.executable, "-m", "perflab", "run", str(file), "-o", str(out or tmp_path / "run")]
     environment = {**os.environ, "OPENAI_API_KEY": SECRET, **env}
-    return subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=_hear_ctrl_c
+    )
+
+
+def _hear_ctrl_c():
+    """What a shell starts in the background ignores Ctrl-C, and hands that on; a person's terminal does not."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def attached(server, prompts, end="", more=""):
