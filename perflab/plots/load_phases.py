@@ -8,13 +8,12 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from perflab import units
 from perflab.analysis.load.phases import LoadPhases, in_flight_over_time, rate_over_time
 from perflab.analysis.load.ttft_split import PARTS, TtftSplit
 from perflab.plots import bars, style
-from perflab.plots.scales import milliseconds
+from perflab.plots.scales import milliseconds, quiet
 
 _LINE = style.SERIES[0]
 _SPLIT = {"queue": style.SERIES[1], "prefill": style.SERIES[0], "front_end": style.SERIES[4], "outside": style.OTHER}
@@ -49,12 +48,12 @@ def plot_load_phases(
     top = panels[0, 0]
     seconds = (over_time["t_ns"] - int(over_time["t_ns"].iloc[0])) / units.NS_PER_S
     top.step(seconds, over_time["in_flight"], where="post", color=_LINE, linewidth=1.4)
-    _quiet(top, "requests\nin flight", float(over_time["in_flight"].max()))
+    quiet(top, "requests\nin flight", float(over_time["in_flight"].max()))
     if rate is not None:
         low = panels[1, 0]
         low.stairs(rate[0], rate[1], color=_LINE, fill=True, alpha=style.FADE, linewidth=0)
         low.stairs(rate[0], rate[1], color=_LINE, linewidth=1.1)
-        _quiet(low, "output tokens/s", float(rate[0].max()))
+        quiet(low, "output tokens/s", float(rate[0].max()))
         _mean_lines(low, phases)
     panels[-1, 0].set_xlabel("time since the first request (s)")
     top.set_xlim(0, float(seconds.max()) or 1.0)
@@ -148,16 +147,6 @@ def _shade(panels: Sequence[Axes], phases: LoadPhases) -> None:
         )  # fmt: skip
         if not style.fits(artist, panels[0], row.end_s - row.start_s, padding=0):
             artist.remove()
-
-
-def _quiet(ax: Axes, label: str, top: float) -> None:
-    ax.set_ylim(0, top * 1.15 or 1.0)
-    ax.set_ylabel(label, rotation=0, ha="right", va="center")
-    ax.tick_params(axis="y", length=0)
-    style.bare(ax, "left")
-    style.grid(ax, "y")
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:,g}"))
-    ax.yaxis.set_major_locator(MaxNLocator(3, integer=True))
 
 
 def _about(phases: LoadPhases, requests: int) -> str:

@@ -8,10 +8,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from perflab import units
 from perflab.plots import style
+from perflab.plots.scales import quiet
 
 _WAIT, _STREAM = style.CATEGORY_COLOURS["norm_act"], style.CATEGORY_COLOURS["gemm"]
 _BINS = 60
@@ -108,7 +108,7 @@ def _draw_in_flight(ax: Axes, known: pd.DataFrame, origin: int) -> None:
         pd.Series(1, index=known["arrival_ns"].astype("int64")), pd.Series(-1, index=done["finish_ns"].astype("int64"))
     ]).sort_index().groupby(level=0).sum().cumsum()  # fmt: skip
     ax.step((events.index.to_numpy() - origin) / units.NS_PER_S, events.to_numpy(), where="post", color=style.MUTED)
-    _quiet(ax, f"in flight\n(at most {int(events.max())})", float(events.max()))
+    quiet(ax, f"in flight\n(at most {int(events.max())})", float(events.max()))
 
 
 def tokens_of_chunks(requests: pd.DataFrame, chunks: pd.DataFrame) -> pd.Series[float]:
@@ -122,7 +122,7 @@ def tokens_of_chunks(requests: pd.DataFrame, chunks: pd.DataFrame) -> pd.Series[
 def _draw_tokens(ax: Axes, requests: pd.DataFrame, chunks: pd.DataFrame, origin: int) -> None:
     tokens = tokens_of_chunks(requests, chunks)
     if tokens.isna().all():
-        _quiet(ax, "output tokens/s\n(not measured)", 0.0)
+        quiet(ax, "output tokens/s\n(not measured)", 0.0)
         return
     at = (chunks["arrival_ns"].to_numpy() - origin) / units.NS_PER_S
     end = float(at.max()) or 1.0
@@ -130,17 +130,7 @@ def _draw_tokens(ax: Axes, requests: pd.DataFrame, chunks: pd.DataFrame, origin:
     rate = total / np.diff(edges)
     ax.stairs(rate, edges, color=_STREAM, fill=True, alpha=style.FADE)
     ax.stairs(rate, edges, color=_STREAM, linewidth=1.2)
-    _quiet(ax, f"output tokens/s\n(mean {tokens.sum() / end:,.0f})", float(rate.max()))
-
-
-def _quiet(ax: Axes, label: str, top: float) -> None:
-    ax.set_ylim(0, top * 1.15 or 1.0)
-    ax.set_ylabel(label, rotation=0, ha="right", va="center")
-    ax.tick_params(axis="y", length=0)
-    style.bare(ax, "left")
-    style.grid(ax, "y")
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:,g}"))
-    ax.yaxis.set_major_locator(MaxNLocator(3, integer=True))
+    quiet(ax, f"output tokens/s\n(mean {tokens.sum() / end:,.0f})", float(rate.max()))
 
 
 def _about(known: pd.DataFrame, total: int) -> str:

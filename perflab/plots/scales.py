@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from perflab.plots import style
 
@@ -74,3 +74,14 @@ def milliseconds(value: float) -> str:
 def digits(value: float) -> int:
     """Decimals that make three significant digits."""
     return 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0
+
+
+def quiet(ax: Axes, label: str, top: float) -> None:
+    """A small panel over time: from 0 to a little above `top`, few ticks, its words beside it."""
+    ax.set_ylim(0, top * 1.15 or 1.0)
+    ax.set_ylabel(label, rotation=0, ha="right", va="center")
+    ax.tick_params(axis="y", length=0)
+    style.bare(ax, "left")
+    style.grid(ax, "y")
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:,g}"))
+    ax.yaxis.set_major_locator(MaxNLocator(3, integer=True))

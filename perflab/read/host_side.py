@@ -19,7 +19,7 @@ from perflab.analysis.attribution.host import HostSide
 from perflab.knowledge.modules import module_rules
 from perflab.read.files import BLOCK
 from perflab.read.kineto import base_of
-from perflab.read.trace_columns import Extract, Rows
+from perflab.read.trace_columns import Extract, Rows, argument, processes, threads
 from perflab.read.trace_events import Event, EventStream, Scalar
 
 _CALLS = re.compile(r"Launch|Memcpy|Memset|BeginCapture|EndCapture", re.IGNORECASE)
@@ -63,27 +63,12 @@ def _kernel(event: Event) -> str:
     return found if isinstance(found, str) else ""
 
 
-def _argument(name: str) -> Extract:
-    def values(events: list[Event]) -> list[Scalar]:
-        return [getattr(event.args, name, None) for event in events]
-
-    return values
-
-
-def _processes(events: list[Event]) -> list[Scalar]:
-    return [event.pid for event in events]
-
-
-def _threads(events: list[Event]) -> list[Scalar]:
-    return [event.tid for event in events]
-
-
 class _Gathered:
     """Sorts events into the tables of a `HostSide`."""
 
     def __init__(self) -> None:
-        place: dict[str, Extract] = {"process": _processes, "thread": _threads}
-        external, correlation = _argument("external_id"), _argument("correlation")
+        place: dict[str, Extract] = {"process": processes, "thread": threads}
+        external, correlation = argument("external_id"), argument("correlation")
         self._shapes, self._kernels = _Texts(_shapes), _Texts(_kernel)
         self._operators = Rows({**place, "external_id": external, "shapes": self._shapes})
         self._frames, self._labels = Rows(place), Rows(place)

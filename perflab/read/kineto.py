@@ -19,7 +19,7 @@ from perflab.messages import say
 from perflab.read.collective_args import Messages
 from perflab.read.files import BLOCK, refusal
 from perflab.read.trace import RankSource, Trace, graph_ids
-from perflab.read.trace_columns import MISSING, Extract, Rows, categorical
+from perflab.read.trace_columns import MISSING, Extract, Rows, argument, categorical, processes, threads
 from perflab.read.trace_events import Event, EventStream, Scalar
 from perflab.schema import CATEGORIES, conform
 
@@ -52,21 +52,6 @@ def read_kineto(path: str | Path, *, rank: int | None = None, cpu_ops: bool | No
     return _trace(Path(path), stream, gathered, rank)
 
 
-def _field(name: str) -> Extract:
-    def values(events: list[Event]) -> list[Scalar]:
-        return [getattr(event.args, name, None) for event in events]
-
-    return values
-
-
-def _processes(events: list[Event]) -> list[Scalar]:
-    return [event.pid for event in events]
-
-
-def _threads(events: list[Event]) -> list[Scalar]:
-    return [event.tid for event in events]
-
-
 def _devices(events: list[Event]) -> list[Scalar]:
     return [e.pid if e.args is None or e.args.device is None else e.args.device for e in events]
 
@@ -77,12 +62,12 @@ def _streams(events: list[Event]) -> list[Scalar]:
 
 _FIELDS: Mapping[str, Mapping[str, Extract]] = {
     "kernels": {
-        "device": _devices, "stream": _streams, "correlation_id": _field("correlation"),
-        "graph_id": _field("graph_id"), "bytes": _field("bytes"),
+        "device": _devices, "stream": _streams, "correlation_id": argument("correlation"),
+        "graph_id": argument("graph_id"), "bytes": argument("bytes"),
     },
-    "launches": {"process": _processes, "thread": _threads, "correlation_id": _field("correlation")},
-    "ranges": {"thread": _threads},
-    "cpu_ops": {"process": _processes, "thread": _threads},
+    "launches": {"process": processes, "thread": threads, "correlation_id": argument("correlation")},
+    "ranges": {"thread": threads},
+    "cpu_ops": {"process": processes, "thread": threads},
 }  # fmt: skip
 _KINDS = ("kernel", "memcpy", "memset", "cpu_op")
 _DOMAINS = ("host", "device")

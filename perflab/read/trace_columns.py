@@ -18,6 +18,25 @@ Extract = Callable[[list[Event]], list[Scalar]]
 _Array = npt.NDArray[Any]
 
 
+def argument(name: str) -> Extract:
+    """The values of one argument of events."""
+
+    def values(events: list[Event]) -> list[Scalar]:
+        return [getattr(event.args, name, None) for event in events]
+
+    return values
+
+
+def processes(events: list[Event]) -> list[Scalar]:
+    """The process of each event."""
+    return [event.pid for event in events]
+
+
+def threads(events: list[Event]) -> list[Scalar]:
+    """The thread of each event."""
+    return [event.tid for event in events]
+
+
 class Rows:
     """Rows of one table.
 
