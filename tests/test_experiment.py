@@ -386,3 +386,19 @@ def test_profiler_settings_reach_the_server_that_is_measured(tmp_path):
     config = json.loads(argv[argv.index("--profiler-config") + 1])
     assert config["max_iterations"] == 7 and config["torch_profiler_with_stack"] is True
     assert config["ignore_frontend"] is True
+
+
+def test_a_part_of_a_plan_keeps_its_seeds(good):
+    """What is measured later, on a server of its own, sends the prompts it would have sent in one go."""
+    whole = plan(good)
+    second = [point.id for point in whole.points if point.server_run == 1 and point.workload.name == "grid"]
+    part = whole.part(second, profiles=False)
+    assert [point.id for point in part.points] == second
+    assert part.server_runs == [1]
+    assert (part.servers, part.servers_in_all, part.profiles) == (1, 1, ())
+    seeds = {point.id: point.request.seed for point in whole.points}
+    assert all(point.request.seed == seeds[point.id] for point in part.points)
+    # One start and its points, not two; the client is started once for both.
+    once = sum(point.estimate_s for point in part.points)
+    assert part.estimate_s == pytest.approx(once + whole.startup_s + PACES["gpu"].client_s)
+    assert whole.part([p.id for p in whole.points], profiles=True) == whole

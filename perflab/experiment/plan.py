@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import zlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from perflab.experiment.commands import (
@@ -125,6 +125,32 @@ class Plan:
     def offline(self) -> list[PlannedPoint]:
         """The points whose benchmark builds its own engine."""
         return [point for point in self.points if point.offline]
+
+    @property
+    def server_runs(self) -> list[int]:
+        """The numbers of the servers that are measured on, in order."""
+        return sorted({point.server_run for point in self.points if not point.offline})
+
+    def part(self, points: Iterable[str], *, profiles: bool) -> Plan:
+        """The plan of some of its points, with all profiling passes or none. Seeds stay those of the whole plan."""
+        wanted = set(points)
+        kept = tuple(point for point in self.points if point.id in wanted)
+        passes = self.profiles if profiles else ()
+        servers = len({point.server_run for point in kept if not point.offline})
+        groups = [group for group in profile_groups(tuple(one.spec for one in passes)) if group]
+        shared = bool(groups) and bool(servers) and rides_along(groups[0])
+        in_all = servers + len(groups) - shared
+        left = sum(point.estimate_s for point in kept) + sum(one.estimate_s for one in passes)
+        overhead = self.estimate_s - sum(point.estimate_s for point in self.points)
+        overhead -= sum(one.estimate_s for one in self.profiles) + self.servers_in_all * self.startup_s
+        return replace(
+            self,
+            points=kept,
+            profiles=passes,
+            servers=servers,
+            servers_in_all=in_all,
+            estimate_s=left + in_all * self.startup_s + max(overhead, 0.0),
+        )
 
 
 def plan(experiment: Experiment, flavour: Literal["cpu", "gpu"] = "gpu", *, serve: Arguments | None = None) -> Plan:

@@ -67,7 +67,11 @@ def dry_run(experiment: Experiment) -> Plan:
 
 
 def run_experiment(
-    experiment: Experiment, out: str | Path, progress: Callable[[Progress], None] = lambda _: None
+    experiment: Experiment,
+    out: str | Path,
+    progress: Callable[[Progress], None] = lambda _: None,
+    *,
+    part: Callable[[Plan], Plan] = lambda steps: steps,
 ) -> Run:
     """Run an experiment into the directory `out`, which must be new or empty.
 
@@ -75,6 +79,8 @@ def run_experiment(
     ----------
     progress
         Called with what is happening and how long is left, some times a second while a point runs.
+    part
+        Which part of the plan to carry out, as `Plan.part` gives it; all of it.
 
     Returns
     -------
@@ -99,7 +105,7 @@ def run_experiment(
         outlook.say("prepare", say("capture.probing"))
         engine = probe(experiment.engine.python)
         remarks = check_arguments(experiment, engine)
-        steps = plan(experiment, engine.flavour, serve=engine.arguments["serve"])
+        steps = part(plan(experiment, engine.flavour, serve=engine.arguments["serve"]))
         writer = RunWriter(Path(out).resolve(), _manifest(experiment, engine, steps, remarks, attached))
         record = Manuscript(experiment, writer)
         outlook.expect(steps)
@@ -248,8 +254,9 @@ class _Session:
             if self.attached is not None:
                 self._on_attached(host, self.attached, steps)
                 return
-            for server_run in range(max(steps.servers, 1 if groups else 0)):
-                last = server_run == max(steps.servers, 1) - 1
+            runs = steps.server_runs or [0]
+            for server_run in runs:
+                last = server_run == runs[-1]
                 rides = groups and (not steps.servers or rides_along([one.spec for one in groups[0]]))
                 profiles = groups.pop(0) if last and rides else []
                 self._on_server(host, server_run, steps.of_server(server_run), profiles)

@@ -24,7 +24,7 @@ def plan(steps: Plan) -> str:
     ]
     lines += [f"\n{len(steps.offline)} points without a server"] if steps.offline else []
     lines += [_command(point.id, point.argv, point.estimate_s) for point in steps.offline]
-    for number in range(steps.servers):
+    for number in steps.server_runs:
         lines += [f"\nserver {number + 1}", f"  {shlex.join(steps.serve_argv) or 'runs already'}"]
         lines += [_command(point.id, point.argv, point.estimate_s) for point in steps.of_server(number)]
     lines += ["\nprofiling, after measuring"] if steps.profiles else []
