@@ -344,3 +344,16 @@ def test_a_line_whose_figures_are_damaged_is_left_out(tmp_path, what):
     )
     (tmp_path / "a.log").write_text(line + line.replace(what, what + "9" * 400))
     assert len(read_server_log(tmp_path / "a.log").throughput) == 1
+
+
+def test_the_kernel_of_a_format_is_told_in_both_ways_vllm_says_it() -> None:
+    recorded = Path(__file__).resolve().parents[2] / "data" / "recorded"
+    found = {
+        name: read_server_log(recorded / name / "server.log.xz").quantization_kernels
+        for name in ("llama3-8b-bf16", "llama3-8b-fp8", "llama3-8b-awq")
+    }
+    assert found == {
+        "llama3-8b-bf16": (),
+        "llama3-8b-fp8": ("CutlassFP8ScaledMMLinearKernel for Fp8PerTensorOnlineLinearMethod",),
+        "llama3-8b-awq": ("MacheteLinearKernel for AutoAWQMarlinLinearMethod",),
+    }
