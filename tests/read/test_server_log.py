@@ -3,6 +3,7 @@
 # ruff: noqa: E501 (log lines stand as they are)
 
 import gzip
+from pathlib import Path
 
 import pytest
 from hypothesis import given
