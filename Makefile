@@ -18,6 +18,9 @@ TORCH_CPU := torch==2.13.0+cpu
 TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
+# A file's tests stay together, in the order in which tests/conftest.py puts them; `make test PARALLEL=` runs one at a time.
+PARALLEL ?= -n logical --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
+
 .PHONY: help demo test test-slow lint lab setup clean
 
 help:
@@ -55,7 +58,7 @@ test: $(ENGINE)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" $(PARALLEL) --durations=25
 
 test-slow: $(ENGINE)
 	$(BIN)/python -m pytest -m slow --timeout 3600

@@ -1,9 +1,9 @@
 """The command line as scripts rely on it: exit status, stdout, one line on stderr."""
 
 import json
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,14 +17,16 @@ def test_help_is_quick_and_light() -> None:
     script = f"import sys, perflab, perflab.cli\ntry:\n    perflab.cli.main(['--help'])\nexcept SystemExit:\n    pass\nprint([m for m in {HEAVY} if m in sys.modules])"  # noqa: E501
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
-    best = min(_timed([sys.executable, "-m", "perflab", "--help"]) for _ in range(3))
-    assert best < 0.5
+    best = min(_cpu_seconds([sys.executable, "-m", "perflab", "--help"]) for _ in range(3))
+    assert 0 < best < 0.5
 
 
-def _timed(argv: list[str]) -> float:
-    started = time.perf_counter()
+def _cpu_seconds(argv: list[str]) -> float:
+    """What the program itself used: how long it takes depends on what else the machine does."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(argv, capture_output=True, check=True)
-    return time.perf_counter() - started
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 @pytest.mark.parametrize(

@@ -167,13 +167,13 @@ def test_a_disk_that_fails_ends_the_records_and_not_the_server(plugin, monkeypat
 
 
 def test_a_disk_that_hangs_neither_blocks_nor_fills_the_memory(plugin, monkeypatch, tmp_path):
-    release = threading.Event()
+    stuck, release = threading.Event(), threading.Event()
     real = os.write
     logger = plugin.StepRecords(None, 0)
     monkeypatch.setattr(plugin, "_MOST_WAITING", 50)
-    monkeypatch.setattr(plugin.os, "write", lambda *a: (release.wait(10), real(*a))[1])
+    monkeypatch.setattr(plugin.os, "write", lambda *a: (stuck.set(), release.wait(60), real(*a))[2])
     logger.record(scheduler(), iteration())
-    time.sleep(0.7)  # the writer is stuck with that one
+    assert stuck.wait(30), "the writer has that one"
     begin = time.perf_counter()
     for _ in range(200):
         logger.record(scheduler(), iteration())

