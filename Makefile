@@ -1,5 +1,6 @@
 # make demo   set up, run real vLLM on this machine, write reports/demo/index.html
 # make test   set up, run the tests
+# make docs   set up, build the documentation: build/docs/html/index.html
 # Needs Python 3.11 to 3.13, git and make; everything else goes into $(VENV).
 
 SHELL := /bin/sh
@@ -21,7 +22,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 # A file's tests stay together, in the order in which tests/conftest.py puts them; `make test PARALLEL=` runs one at a time.
 PARALLEL ?= -n logical --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 
-.PHONY: help demo test test-slow lint lab setup clean
+.PHONY: help demo test test-slow lint lab docs setup clean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -71,6 +72,9 @@ lint: $(ENGINE)
 
 lab: $(ENGINE)
 	$(BIN)/perflab lab
+
+docs: $(ENGINE)
+	$(BIN)/python docs/site/build.py build/docs
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
