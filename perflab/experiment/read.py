@@ -51,22 +51,17 @@ def read_experiment(path: str | Path, changes: Sequence[str] = ()) -> Experiment
         grid, or settings that contradict each other.
     """
     file = Path(path)
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
-        raise InputError(f"cannot be read: {reason}", path=file) from error
-    source = changed(Source(file, text), changes)
+    source = changed(Source(file, read_text(file)), changes)
     top = Table(source, source.root(), "", _TOP)
     for key in ("model", "workloads"):
         if key not in top:
             top.complain(key, "is missing; see docs/experiment-file.md")
     name = checked_name(top, "name", file.stem)
-    model = _model(top)
+    model = read_model(top)
     engine_table = top.table("engine", _ENGINE)
     lines: dict[str, int] = {}
     url = read_url(engine_table, lines)
-    arguments = _arguments(engine_table, lines)
+    arguments = read_arguments(engine_table, lines)
     telemetry = top.table("telemetry", ("interval_s",))
     slos = read_slos(top, Slos())
     repeats = top.integer("repeats", 1)
@@ -86,7 +81,7 @@ def read_experiment(path: str | Path, changes: Sequence[str] = ()) -> Experiment
         workloads=workloads,
         engine=EngineSpec(
             args=arguments,
-            env=_environment(engine_table, lines),
+            env=read_environment(engine_table, lines),
             python=engine_table.text("python"),
             startup_deadline_s=engine_table.maybe_number("startup_deadline_s"),
             url=url,
@@ -103,14 +98,30 @@ def read_experiment(path: str | Path, changes: Sequence[str] = ()) -> Experiment
     )
 
 
-def _model(top: Table) -> Model:
-    found = top.value("model")
+def read_text(file: Path) -> str:
+    """The text of a file of the user's.
+
+    Raises
+    ------
+    InputError
+        When it cannot be read, or is not UTF-8.
+    """
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
+        raise InputError(f"cannot be read: {reason}", path=file) from error
+
+
+def read_model(top: Table, key: str = "model") -> Model:
+    """The model under `key`: an id, a folder, or a mapping that says which."""
+    found = top.value(key)
     if isinstance(found, str):
-        return _local_or_hub(top, "model", found, {}, False)
-    table = top.table("model", ("id", "path", "package", "served_name", "trust_remote_code"))
-    given = [key for key in ("id", "path", "package") if key in table]
+        return _local_or_hub(top, key, found, {}, False)
+    table = top.table(key, ("id", "path", "package", "served_name", "trust_remote_code"))
+    given = [name for name in ("id", "path", "package") if name in table]
     if len(given) != 1:
-        top.complain("model", "needs exactly one of id, path and package")
+        top.complain(key, "needs exactly one of id, path and package")
     name = table.text(given[0]) or ""
     trust = table.flag("trust_remote_code", False)
     served = {"served_name": table.text("served_name")} if "served_name" in table else {}
@@ -137,7 +148,8 @@ def _local_or_hub(
     return Model(name, "hub", served.get("served_name") or name, trust)
 
 
-def _arguments(engine: Table, lines: dict[str, int]) -> dict[str, Any]:
+def read_arguments(engine: Table, lines: dict[str, int]) -> dict[str, Any]:
+    """The mapping `args` of a table, names with underscores."""
     table = engine.table("args", None)
     arguments: dict[str, Any] = {}
     for given in table.nodes:
@@ -171,7 +183,8 @@ def _secret_inside(value: Any) -> str | None:
     return None
 
 
-def _environment(engine: Table, lines: dict[str, int]) -> dict[str, str]:
+def read_environment(engine: Table, lines: dict[str, int]) -> dict[str, str]:
+    """The mapping `env` of a table."""
     table = engine.table("env", None)
     found: dict[str, str] = {}
     for name in table.nodes:

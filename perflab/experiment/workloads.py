@@ -57,9 +57,12 @@ def read_workloads(
 
 def read_slos(table: Table, default: Slos) -> Slos:
     """The limits under `slos`; `default` where there are none."""
-    if "slos" not in table:
-        return default
-    limits = table.table("slos", ("ttft_ms", "tpot_ms", "e2el_ms"))
+    return read_limits(table, "slos") if "slos" in table else default
+
+
+def read_limits(table: Table, key: str) -> Slos:
+    """The limits under a key."""
+    limits = table.table(key, ("ttft_ms", "tpot_ms", "e2el_ms"))
     return Slos(*(limits.maybe_number(name) for name in ("ttft_ms", "tpot_ms", "e2el_ms")))
 
 
