@@ -361,13 +361,14 @@ def _one_sided(sides: tuple[CompareSide, CompareSide], phases: Sequence[PhaseCom
 
 
 def _ranks(side: CompareSide) -> list[RankTrace]:
-    if side.passed is None:
-        return []
+    return rank_traces(side.passed) if side.passed else []
+
+
+def rank_traces(passed: PassBreakdown) -> list[RankTrace]:
+    """The ranks of a pass on which something was recorded, as `compare_phases` takes them."""
     return [
-        RankTrace(
-            one.rank, one.kind, one.table, one.kernels, one.steps, one.gaps, one.ranges, _waits(side.passed, one.rank)
-        )
-        for one in side.passed.ranks
+        RankTrace(one.rank, one.kind, one.table, one.kernels, one.steps, one.gaps, one.ranges, _waits(passed, one.rank))
+        for one in passed.ranks
         if one.window_ns
     ]
 

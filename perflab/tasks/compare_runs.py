@@ -120,7 +120,21 @@ def compare_metrics(
     InputError
         When `primary` or `point` was asked for and not measured on both sides.
     """
-    sides = told_apart(*(measured_side(side, thresholds.source) for side in (baseline, candidate)))
+    measured = (measured_side(baseline, thresholds.source), measured_side(candidate, thresholds.source))
+    return compare_measured(baseline, candidate, measured, thresholds, primary=primary, point=point)
+
+
+def compare_measured(
+    baseline: Side,
+    candidate: Side,
+    measured: tuple[SideMeasured, SideMeasured],
+    thresholds: Thresholds,
+    *,
+    primary: str | None = None,
+    point: str | None = None,
+) -> MetricComparison:
+    """The same of sides that were read already, as where one baseline meets several candidates."""
+    sides = told_apart(*measured)
     first, second = (side.measured for side in sides)
     if not first or not second:
         if primary is not None or point is not None:

@@ -1,0 +1,1 @@
+"""The study of a model's quantizations: planned, made, measured, judged."""

@@ -1,0 +1,257 @@
+"""Memory, accuracy and speed of quantized variants in one answer, with the reason: studies and runs joined.
+
+Figures of one model, machine and version of vLLM stand together (`Comparison`) and are compared with nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from perflab.analysis.model.shape import ModelShape, model_shape
+from perflab.analysis.model.workload import Workload, split_of, workload
+from perflab.analysis.quantization.ideal import Format, vanishing
+from perflab.analysis.quantization.tradeoffs import (
+    BASELINE,
+    Accuracy,
+    Comparison,
+    Kv,
+    Memory,
+    Place,
+    Variant,
+)
+from perflab.analysis.roofline.phases import shape_of_run
+from perflab.knowledge.gpus import gpu_spec
+from perflab.messages import say
+from perflab.runs import Run
+from perflab.tasks.memory import memory as memory_of_runs
+from perflab.tasks.own import Own, own
+from perflab.tasks.quantize.accuracy_parts import accuracy_of_study
+from perflab.tasks.quantize.gains import Measured, curves, measured_variants
+from perflab.tasks.quantize.reasons import reasons_of
+from perflab.tasks.quantize.sources import Source, VariantRun, find_sources
+
+_OTHER = ("peak_activation", "cuda_graphs", "non_torch")
+
+
+@dataclass(frozen=True)
+class TradeoffReport:
+    """What `tradeoffs` answers."""
+
+    inputs: tuple[str, ...]
+    comparisons: tuple[Comparison, ...]
+    sources: tuple[Source, ...] = field(default=(), repr=False)
+
+    @property
+    def runs(self) -> list[Run]:
+        """Every run that was read."""
+        return [one.run for source in self.sources for one in source.runs]
+
+    def to_json(self) -> dict[str, Any]:
+        """The `quantize show` document; times in integer nanoseconds, sizes in bytes."""
+        return {
+            "schema": 1,
+            "inputs": list(self.inputs),
+            "comparisons": [one.to_json() for one in self.comparisons],
+        }
+
+
+def tradeoffs(
+    names: str | Path | Sequence[str | Path], *, why: bool = True, thresholds: str | Path | None = None
+) -> TradeoffReport:
+    """Variants of each model and machine that studies and runs tell of.
+
+    Parameters
+    ----------
+    names
+        Studies and run directories, by path or recorded name. Of a run the variant is recognised by its model's config
+        and its engine's settings.
+    why
+        Read traces too, for the reasons.
+    thresholds
+        The user's own file; see `perflab.tasks.own`.
+
+    Raises
+    ------
+    InputError
+        When a name is neither, or a file of it cannot be read.
+    """
+    users = own(None, thresholds)
+    sources = find_sources(names)
+    found = [one for source in sources for one in _of_source(source, users, why)]
+    parts = [str(names)] if isinstance(names, str | Path) else [str(name) for name in names]
+    return TradeoffReport(tuple(parts), tuple(found), tuple(sources))
+
+
+def _of_source(source: Source, users: Own, why: bool) -> list[Comparison]:
+    groups: dict[Place, list[VariantRun]] = {}
+    for one in source.runs:
+        groups.setdefault(place_of(one, source), []).append(one)
+    found = [_comparison(place, runs, source, users, why) for place, runs in groups.items()]
+    accuracy, missing = accuracy_of_study(source, users)
+    found = [_with_accuracy(one, accuracy) for one in found]
+    joined = {name for one in found for name in (v.name for v in one.variants if v.accuracy)}
+    left = {name: one for name, one in accuracy.items() if name not in joined}
+    for place, mine in _by_place(left).items():
+        labels = source.labels
+        variants = tuple(Variant(name, labels.get(name, name), accuracy=one) for name, one in mine.items())
+        found.append(Comparison(place, variants))
+    if found:
+        found[0] = replace(found[0], missing=(*found[0].missing, *source.missing, *missing))
+    return found
+
+
+def _by_place(found: Mapping[str, Accuracy]) -> dict[Place, dict[str, Accuracy]]:
+    groups: dict[Place, dict[str, Accuracy]] = {}
+    for name, one in found.items():
+        groups.setdefault(one.place, {})[name] = one
+    return groups
+
+
+def _with_accuracy(one: Comparison, accuracy: Mapping[str, Accuracy]) -> Comparison:
+    """Accuracy of the same model goes with its speed: of random weights nothing can be said."""
+    if one.place.random_weights:
+        return one
+    variants = tuple(replace(v, accuracy=accuracy.get(v.name)) for v in one.variants)
+    return replace(one, variants=variants)
+
+
+def place_of(one: VariantRun, source: Source) -> Place:
+    """What a run's figures are of."""
+    manifest = one.run.manifest
+    settings = manifest.engine.settings
+    split = split_of(settings)
+    load_format = settings.get("load_format")
+    gpus = manifest.hardware.gpus
+    machine = f"{len(gpus)} x {gpus[0].name}" if gpus else manifest.hardware.cpu or ""
+    return Place(
+        source=source.name,
+        model=model_label(one.config, str(manifest.engine.model or "")),
+        random_weights=None if load_format is None else load_format == "dummy",
+        machine=machine,
+        vllm=manifest.engine.vllm_version or "",
+        parallel=split.tensor * split.pipeline,
+    )
+
+
+def model_label(config: Mapping[str, Any] | None, name: str) -> str:
+    """A model by its shape, the same whatever its format: `llama 8.0B (32 layers of 4096)`; its name where unknown."""
+    shape = model_shape(config) if config else None
+    if not isinstance(shape, ModelShape):
+        return name.rstrip("/").rpartition("/")[2] or "unknown model"
+    whole = workload(replace(shape, quantization=None, dtype="bfloat16"))
+    billions = whole.weight_bytes / 2 / 1e9
+    size = f"{billions:.1f}B" if billions >= 1 else f"{billions * 1000:.0f}M"
+    return f"{shape.model_type} {size} ({shape.layers} layers of {shape.hidden})"
+
+
+def _comparison(place: Place, runs: Sequence[VariantRun], source: Source, users: Own, why: bool) -> Comparison:
+    by_variant: dict[str, list[VariantRun]] = {}
+    for one in runs:
+        by_variant.setdefault(one.variant, []).append(one)
+    order = sorted(by_variant, key=lambda name: name != BASELINE)
+    measured, missing = measured_variants({name: by_variant[name] for name in order}, users.thresholds)
+    formats = {name: format_of(by_variant[name][0]) for name in order}
+    variants = [_variant(name, by_variant[name], measured.get(name, {})) for name in order]
+    limit = users.thresholds.limit("run_change", "practical")
+    variants = [_with_roof(one, formats, limit) for one in variants]
+    if why:
+        found = reasons_of(by_variant, users)
+        variants = [replace(one, reasons=found.get(one.name)) for one in variants]
+    missing = [*missing, *_notes(by_variant)]
+    comparison = Comparison(place, tuple(variants), missing=tuple(missing))
+    if BASELINE not in by_variant:
+        return replace(comparison, missing=(*missing, say("tradeoffs.missing.baseline")))
+    return curves(comparison, measured, {k: v for k, v in formats.items() if v}, chunk_of(runs[0]), limit)
+
+
+def format_of(one: VariantRun) -> Format | None:
+    """The variant's work on its GPU; None where config or GPU is not known."""
+    manifest = one.run.manifest
+    gpus = manifest.hardware.gpus
+    gpu = gpu_spec(gpus[0].name) if gpus else None
+    work = work_of(one)
+    return None if gpu is None or work is None else Format.on(gpu, work)
+
+
+def work_of(one: VariantRun) -> Workload | None:
+    """One rank's part of the model in the format that ran; None where the config does not tell."""
+    settings = one.run.manifest.engine.settings
+    shape, _ = shape_of_run(one.config, settings)
+    return None if shape is None else workload(shape, split_of(settings), settings)
+
+
+def chunk_of(one: VariantRun) -> int | None:
+    """Tokens of the largest step, where the engine tells."""
+    size = one.run.manifest.engine.settings.get("max_num_batched_tokens")
+    return size if isinstance(size, int) and not isinstance(size, bool) and size > 0 else None
+
+
+def _with_roof(one: Variant, formats: Mapping[str, Format | None], share: float) -> Variant:
+    base, mine = formats.get(BASELINE), formats.get(one.name)
+    if one.name == BASELINE or base is None or mine is None or one.weight_bits is None or one.weight_bits >= 16:
+        return one
+    return replace(one, vanishing=vanishing(base, mine, share))
+
+
+def _variant(name: str, runs: Sequence[VariantRun], measured: Mapping[Kv, Measured]) -> Variant:
+    first = runs[0]
+    memory: dict[Kv, Memory] = {}
+    for one in runs:
+        if one.kv not in memory and (found := _memory(one)) is not None:
+            memory[one.kv] = found
+    return Variant(
+        name=name,
+        label=first.label or first.found.label,
+        weight_bits=first.found.weight_bits,
+        activations=first.found.activations,
+        kv_8bit=first.found.kv_8bit,
+        memory=tuple(memory.values()),
+        speed=tuple(speed for kv in measured for speed in measured[kv].speeds),
+        runs=tuple(one.run.path.name for one in runs),
+    )
+
+
+def _memory(one: VariantRun) -> Memory | None:
+    """What the log of the first server tells of its first rank; None where it tells nothing."""
+    table = memory_of_runs([one.run])
+    if table.empty:
+        return None
+    first = table[table["rank"] == table["rank"].min()]
+    sizes = first.groupby("component")["bytes"].max().to_dict()
+    tokens, most = first["kv_cache_tokens"].dropna(), first["max_concurrency"].dropna()
+    work = work_of(one)
+    manifest = one.run.manifest
+    gpus = manifest.hardware.gpus
+    kv_bytes = None if "kv_cache" not in sizes else int(sizes["kv_cache"])
+    other = [int(sizes[name]) for name in _OTHER if name in sizes]
+    per_token = work.kv_bytes_per_token if work else None
+    return Memory(
+        kv=one.kv,
+        weights_bytes=None if "weights" not in sizes else int(sizes["weights"]),
+        kv_bytes=kv_bytes,
+        kv_tokens=int(tokens.iloc[0]) if len(tokens) else None,
+        max_concurrency=float(most.iloc[0]) if len(most) else None,
+        other_bytes=sum(other) if other else None,
+        gpu_bytes=gpus[0].memory_bytes if gpus else None,
+        predicted_weights_bytes=round(work.weight_bytes) if work else None,
+        predicted_kv_tokens=int(kv_bytes // per_token) if kv_bytes is not None and per_token else None,
+        run=one.run.path.name,
+    )
+
+
+def _notes(by_variant: Mapping[str, Sequence[VariantRun]]) -> list[str]:
+    """Where a variant differs from the baseline by more than its format, a sentence each."""
+    base = by_variant.get(BASELINE)
+    if not base:
+        return []
+    settings = base[0].run.manifest.engine.settings
+    dtype = str(settings.get("dtype") or "").removeprefix("torch.")
+    found = []
+    for name, runs in by_variant.items():
+        other = str(runs[0].run.manifest.engine.settings.get("dtype") or "").removeprefix("torch.")
+        if other and dtype and other != dtype:
+            found.append(say("tradeoffs.note.dtype", variant=name, dtype=other, baseline=dtype))
+    return found
