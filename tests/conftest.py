@@ -19,17 +19,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Where tests run in several processes, keep together what shares fixtures or cannot share the machine.
 
     The tests of a file run in one process, one after the other, so that what they share is made once. All tests that
-    run a real engine are one group: an engine takes memory and every core, and some of them look for its processes.
+    run a real engine are one group: an engine takes memory and every core, and some of them look for its processes. So
+    are those in JupyterLab, which is started once.
     """
     for item in items:
         group = next(item.iter_markers("xdist_group"), None)
         if group is None:
-            engine = item.get_closest_marker("engine") is not None
-            item.add_marker(pytest.mark.xdist_group("engine" if engine else _name(item)))
+            item.add_marker(pytest.mark.xdist_group(_group(item)))
     items.sort(key=_turn)  # stable: in a group they keep their order
 
 
-def _name(item: pytest.Item) -> str:
+def _group(item: pytest.Item) -> str:
+    if item.get_closest_marker("engine") is not None:
+        return "engine"
+    if "lab_server" in getattr(item, "fixturenames", ()):
+        return "lab"
     return item.path.relative_to(ROOT / "tests").with_suffix("").as_posix()
 
 

@@ -6,6 +6,7 @@ From a shell: python tests/browser/screenshots.py REPORT.html -o FOLDER
 from __future__ import annotations
 
 import argparse
+import io
 import shutil
 import sys
 from collections.abc import Iterable
@@ -104,6 +105,15 @@ def _look(browser: Any, page: Path, picture: Path, view: View) -> Look:
         part.unlink()
     context.close()
     return Look(view, picture, problems)
+
+
+def stitch(parts: Iterable[tuple[int, bytes]], picture: Path, height: int) -> None:
+    """One picture, so high, of parts as PNG, each with how many pixels from the top it begins."""
+    images = [(top, Image.open(io.BytesIO(data))) for top, data in parts]
+    whole = Image.new("RGB", (images[0][1].width, height))
+    for top, image in images:
+        whole.paste(image, (0, top))
+    whole.save(picture)
 
 
 def _inside(url: str, address: str) -> bool:
