@@ -6,12 +6,12 @@ from typing import Any
 __version__ = "0.1.0"
 
 # Imported when first used: `import perflab` itself stays light.
-_LATER = ("profile", "profiler_kwargs")
+_LATER = {"profile": "profiling", "profiler_kwargs": "profiling", "explore": "explorer"}
 
 
 def __getattr__(name: str) -> Any:
     if name in _LATER:
-        return getattr(import_module("perflab.profiling"), name)
+        return getattr(import_module(f"perflab.{_LATER[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
