@@ -5,6 +5,7 @@ In a checkout they stand beside the package (`notebooks/`, `data/`); in an insta
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from perflab.errors import InputError
@@ -32,3 +33,24 @@ def recorded() -> Path:
 def experiments() -> Path:
     """The folder of the experiment files that come with perflab."""
     return _place("data/experiments", "_data/experiments")
+
+
+def studies() -> Path:
+    """The folder of the quantization studies that come with perflab."""
+    return _place("data/studies", "_data/studies")
+
+
+WORK = "PERFLAB_WORK"
+"""Names the folder the user works in; `perflab lab` sets it for the notebooks it opens."""
+
+
+def work() -> Path:
+    """The folder the user works in: runs and reports go below it.
+
+    What `PERFLAB_WORK` names; else the current directory, or the one above where that is the folder of the notebooks.
+    """
+    named = os.environ.get(WORK)
+    if named and Path(named).is_dir():
+        return Path(named)
+    here = Path.cwd()
+    return here.parent if (here / "00_start_here.ipynb").is_file() else here

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from perflab import __version__
-from perflab.cli import measuring, reading, showing
+from perflab.cli import measuring, quantize, reading, showing
 from perflab.errors import PerflabError
 
 
@@ -39,6 +39,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.set_defaults(passes_on=False)
     parser.add_argument("--version", action="version", version=f"perflab {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for group in (measuring, reading, showing):
+    for group in (measuring, reading, quantize, showing):
         group.add(commands)
     return parser

@@ -11,7 +11,7 @@ import errno
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from uuid import uuid4
@@ -72,6 +72,7 @@ def run_experiment(
     progress: Callable[[Progress], None] = lambda _: None,
     *,
     part: Callable[[Plan], Plan] = lambda steps: steps,
+    notes: Sequence[str] = (),
 ) -> Run:
     """Run an experiment into the directory `out`, which must be new or empty.
 
@@ -81,6 +82,8 @@ def run_experiment(
         Called with what is happening and how long is left, some times a second while a point runs.
     part
         Which part of the plan to carry out, as `Plan.part` gives it; all of it.
+    notes
+        Remarks that a reader of the run needs.
 
     Returns
     -------
@@ -104,7 +107,7 @@ def run_experiment(
             experiment = replace(experiment, model=replace(experiment.model, served_name=attached.served_name))
         outlook.say("prepare", say("capture.probing"))
         engine = probe(experiment.engine.python)
-        remarks = check_arguments(experiment, engine)
+        remarks = [*notes, *check_arguments(experiment, engine)]
         steps = part(plan(experiment, engine.flavour, serve=engine.arguments["serve"]))
         writer = RunWriter(Path(out).resolve(), _manifest(experiment, engine, steps, remarks, attached))
         record = Manuscript(experiment, writer)

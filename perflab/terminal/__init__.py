@@ -9,9 +9,11 @@ from perflab.terminal.comparisons import compare
 from perflab.terminal.histories import history
 from perflab.terminal.latencies import latency
 from perflab.terminal.machine import doctor
+from perflab.terminal.quantizing import quantize_outcome
 from perflab.terminal.runs import ProgressPrinter, plan, run_outcome
 from perflab.terminal.slow_requests import slow_requests
 from perflab.terminal.text import table
+from perflab.terminal.tradeoffs import tradeoffs
 
 __all__ = [
     "ProgressPrinter",
@@ -21,7 +23,9 @@ __all__ = [
     "history",
     "latency",
     "plan",
+    "quantize_outcome",
     "run_outcome",
     "slow_requests",
     "table",
+    "tradeoffs",
 ]

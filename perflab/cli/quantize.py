@@ -1,0 +1,67 @@
+"""`perflab quantize`: a study of a model's quantizations, planned, run and checked."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from perflab.cli.options import Commands, json_text
+
+
+def add(commands: Commands) -> None:
+    """Add the commands of this module."""
+    group = commands.add_parser("quantize", help="memory, accuracy and speed of a model's quantizations")
+    parts = group.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _run_parser(parts)
+
+
+def _run_parser(parts: Commands) -> None:
+    run = parts.add_parser("run", help="carry out a study, or go on with one")
+    _study_arguments(run)
+    run.add_argument("-o", "--out", type=Path, required=True, metavar="DIR", help="folder of the study, new or begun")
+    run.add_argument("--only", choices=("speed", "accuracy", "memory"), help="only this part")
+    run.add_argument("--variant", action="extend", nargs="+", default=[], metavar="NAME", help="only these variants")
+    run.add_argument("--max-minutes", type=_minutes, metavar="N", help="start no server that would not be done by then")
+    run.add_argument("--retry", action="store_true", help="try again what came to nothing twice")
+    run.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    run.set_defaults(command=_run)
+
+
+def _study_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("study", type=Path, metavar="STUDY.yaml")
+    parser.add_argument(
+        "--set", action="append", default=[], dest="changes", metavar="KEY=VALUE",
+        help="change a value of the file, as server_runs=1; may be repeated",
+    )  # fmt: skip
+
+
+def _minutes(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of minutes") from error
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f"{text} is not more than 0")
+    return value
+
+
+def _run(args: argparse.Namespace) -> int:
+    from perflab import terminal
+    from perflab.experiment.study_file import read_study
+    from perflab.tasks.quantize.run import run_study
+
+    study = read_study(args.study, args.changes)
+    progress = terminal.ProgressPrinter(sys.stderr)
+    outcome = run_study(
+        study,
+        args.out,
+        progress,
+        only=args.only,
+        variants=args.variant,
+        max_minutes=args.max_minutes,
+        retry=args.retry,
+    )
+    progress.close()
+    print(json_text(outcome.to_json()) if args.json else terminal.quantize_outcome(outcome))
+    return 2 if outcome.failed and not outcome.did else 0

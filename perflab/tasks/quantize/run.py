@@ -1,0 +1,285 @@
+"""`perflab quantize run`: makes what is missing, measures what is left, judges accuracy.
+
+A visit may end at any time; the next one goes on where it ended.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal
+
+from perflab.capture.hardware import hardware
+from perflab.capture.probe import Probe, probe
+from perflab.capture.process import ends_on_signals
+from perflab.errors import InputError, PerflabError
+from perflab.experiment import Experiment, Plan, plan
+from perflab.experiment.study import Study, Variant
+from perflab.messages import say
+from perflab.runs import Run, now
+from perflab.tasks.capture_records import Progress
+from perflab.tasks.quantize.folder import StudyFolder, Visit, begin
+from perflab.tasks.quantize.shapes import make_shape, needs_shape
+from perflab.tasks.quantize.speed import Job, Schedule, join, run_job, schedule
+
+Only = Literal["speed", "accuracy", "memory"]
+
+
+@dataclass
+class Outcome:
+    """What a visit did.
+
+    Attributes
+    ----------
+    did, failed, refused
+        Servers measured, what failed with why, variants that cannot be measured with why.
+    left
+        Servers yet to be measured, and about how many seconds they take.
+    runs
+        The joined run directory of each variant and comparison.
+    """
+
+    folder: Path
+    did: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    left: tuple[Job, ...] = ()
+    runs: list[Run] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that what is left takes."""
+        return sum(job.estimate_s for job in self.left)
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything a script needs; times in seconds."""
+        return {
+            "schema": 1,
+            "folder": str(self.folder),
+            "measured": self.did,
+            "failed": self.failed,
+            "left_out": self.refused,
+            "left": [{"name": job.name, "estimate_s": round(job.estimate_s, 1)} for job in self.left],
+            "runs": [{"path": str(run.path), "status": run.manifest.status} for run in self.runs],
+            "notes": self.notes,
+        }
+
+
+def run_study(
+    study: Study,
+    folder: str | Path,
+    progress: Callable[[Progress], None] = lambda _: None,
+    *,
+    only: Only | None = None,
+    variants: Sequence[str] = (),
+    max_minutes: float | None = None,
+    retry: bool = False,
+    gpus: Sequence[str] = (),
+) -> Outcome:
+    """Carry out a study, or go on with it.
+
+    What is complete is not measured again. A variant that fails does not keep others from being measured. No server is
+    started that would not be done by `max_minutes`.
+
+    Parameters
+    ----------
+    gpus
+        GPUs to be used at once, a server of its own on each; empty: one server after the other, on what there is.
+
+    Raises
+    ------
+    InputError, CaptureError
+        Before anything was started: a variant that is not in the study, another study in the folder, no vLLM.
+    KeyboardInterrupt
+        When stopped; what was measured is joined.
+    """
+    began = time.monotonic()
+    _known(study, variants)
+    engine = probe(study.engine.python)
+    place = begin(study, folder, lambda: _told_variants(study, engine))
+    asked = {"only": only, "variants": list(variants), "max_minutes": max_minutes, "gpus": list(gpus)}
+    visit = Visit.begun(place, hardware(), engine.vllm_version, asked)
+    outcome = Outcome(place.path)
+    limit = None if max_minutes is None else began + 60 * max_minutes
+    wanted = [one for one in study.variants if not variants or one.name in variants]
+    with ends_on_signals():
+        try:
+            _make(study, wanted, place, outcome, visit, only)
+            if only in (None, "speed", "memory"):
+                names = [one.name for one in wanted if one.name not in outcome.refused]
+                session = Session(study, place, engine, visit, outcome, progress, limit)
+                session.measure(names, only_memory=only == "memory", retry=retry, gpus=gpus)
+            if only in (None, "accuracy"):
+                _accuracy(study, place, outcome, visit, limit)
+        finally:
+            outcome.runs = join(study, place)
+            visit.log(ended=now(), left=len(outcome.left))
+    return outcome
+
+
+def planner(engine: Probe | None, flavour: Literal["cpu", "gpu"] = "gpu") -> Callable[[Experiment], Plan]:
+    """How plans are made on this machine; without an engine, as for one of that flavour."""
+    if engine is None:
+        return lambda experiment: plan(experiment, flavour)
+    return lambda experiment: plan(experiment, engine.flavour, serve=engine.arguments["serve"])
+
+
+@dataclass
+class Session:
+    """The measuring part of a visit."""
+
+    study: Study
+    folder: StudyFolder
+    engine: Probe
+    visit: Visit
+    outcome: Outcome
+    progress: Callable[[Progress], None]
+    limit: float | None
+
+    def measure(self, names: Sequence[str], *, only_memory: bool, retry: bool, gpus: Sequence[str]) -> None:
+        """Work through what is left."""
+        found = self._schedule(names, only_memory, retry)
+        self.outcome.refused |= dict(found.refused)
+        self.outcome.failed |= {
+            name: say("quantize.given_up", why=why or say("capture.no_error_text"))
+            for name, why in found.given_up.items()
+        }
+        waiting = list(found.jobs)
+        broken: set[tuple[str, str]] = set()
+        while waiting:
+            job = next((one for one in waiting if one.pair not in broken and self.fits(one)), None)
+            if job is None:
+                break
+            waiting.remove(job)
+            if not self.one(job, f"{len(self.outcome.did) + 1}/{len(found.jobs)}"):
+                broken.add(job.pair)
+        self.outcome.left = tuple(one for one in waiting if one.pair not in broken)
+        if self.outcome.left and self.limit is not None:
+            self.outcome.notes.append(say("quantize.time_is_up", n=len(self.outcome.left)))
+
+    def one(self, job: Job, place: str) -> bool:
+        """Measure one server; False where nothing came of it."""
+        try:
+            run = run_job(self.study, job, self.folder, self.engine.vllm_version, self._said(job, place))
+        except PerflabError as error:
+            self.note_failure(job, str(error))
+            return False
+        return self.take(job, run)
+
+    def take(self, job: Job, run: Run) -> bool:
+        """Record what came of a job."""
+        join(self.study, self.folder, [job.pair])
+        if run.manifest.status == "failed":
+            self.note_failure(job, run.manifest.reason or "")
+            return False
+        self.outcome.did.append(job.name)
+        self.visit.did(job.name)
+        if run.manifest.status != "complete":
+            self.note_failure(job, run.manifest.reason or "")
+        return True
+
+    def note_failure(self, job: Job, why: str) -> None:
+        """Record that a job failed, wholly or partly."""
+        self.outcome.failed[job.name] = why
+        self.visit.failed(job.name, why)
+
+    def fits(self, job: Job) -> bool:
+        """Whether a job would be done in time."""
+        return self.limit is None or time.monotonic() + job.estimate_s <= self.limit
+
+    def _schedule(self, names: Sequence[str], only_memory: bool, retry: bool) -> Schedule:
+        return schedule(
+            self.study,
+            self.folder,
+            planner(self.engine),
+            self.engine.vllm_version,
+            # No names: none is left, which must not mean all.
+            variants=names or ("",),
+            only_memory=only_memory,
+            retry=retry,
+        )
+
+    def _said(self, job: Job, place: str) -> Callable[[Progress], None]:
+        return lambda event: self.progress(replace(event, message=f"{place} {job.name}: {event.message}"))
+
+
+def _part(module: str, name: str) -> Callable[[Study, Path], Any]:
+    found: Callable[[Study, Path], Any] = getattr(import_module(f"perflab.tasks.quantize.{module}"), name)
+    return found
+
+
+def _known(study: Study, variants: Sequence[str]) -> None:
+    for name in variants:
+        if study.variant(name) is None:
+            known = ", ".join(one.name for one in study.variants)
+            raise InputError(say("quantize.no_variant", name=name, known=known))
+
+
+def _told_variants(study: Study, engine: Probe) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": one.name,
+            "format": one.format.name,
+            "label": one.label,
+            "how": one.format.how,
+            "args": {**(one.format.args(engine.vllm_version) or {}), **one.args},
+        }
+        for one in study.variants
+    ]
+
+
+def _make(
+    study: Study, wanted: Sequence[Variant], folder: StudyFolder, outcome: Outcome, visit: Visit, only: Only | None
+) -> None:
+    """What has to be there before a server can be started."""
+    for variant in wanted:
+        if needs_shape(study, variant):
+            try:
+                make_shape(study, variant, folder)
+            except InputError as error:
+                outcome.refused[variant.name] = error.what
+    to_make = [
+        one
+        for one in wanted
+        if one.format.how == "make" and one.checkpoint is None and not needs_shape(study, one)
+        if not (folder.checkpoint(one.name) / "config.json").is_file()
+    ]
+    if not to_make:
+        return
+    try:
+        make_checkpoints = _part("make", "make_checkpoints")
+    except ImportError:
+        for one in to_make:
+            outcome.refused[one.name] = say("quantize.no_checkpoint", name=one.name)
+        return
+    try:
+        make_checkpoints(study, folder.path)
+        visit.did("make")
+    except PerflabError as error:
+        visit.failed("make", str(error))
+        outcome.failed["make"] = str(error)
+
+
+def _accuracy(study: Study, folder: StudyFolder, outcome: Outcome, visit: Visit, limit: float | None) -> None:
+    if study.accuracy is None:
+        return
+    if study.is_shape_only:
+        outcome.notes.append(say("quantize.no_accuracy_of_shapes"))
+        return
+    if limit is not None and time.monotonic() > limit:
+        return
+    try:
+        measure_accuracy = _part("accuracy", "measure_accuracy")
+    except ImportError:
+        outcome.notes.append(say("quantize.no_accuracy_yet"))
+        return
+    try:
+        measure_accuracy(study, folder.path)
+        visit.did("accuracy")
+    except PerflabError as error:
+        visit.failed("accuracy", str(error))
+        outcome.failed["accuracy"] = str(error)
