@@ -12,15 +12,20 @@ Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def objectives(parser: argparse.ArgumentParser) -> None:
     """Objectives of latency, and the price of a GPU hour."""
-    parser.add_argument(
-        "--slo", action="append", default=[], type=_objective, metavar="NAME=MS",
-        help="objective: ttft_ms, tpot_ms, e2el_ms or itl_ms, as ttft_ms=500; may be repeated",
-    )  # fmt: skip
+    slo_option(parser)
     parser.add_argument(
         "--statistic", default="p99", choices=("mean", "p50", "p90", "p95", "p99"),
         help="of each latency, that a load has to keep within the objectives (default: p99)",
     )  # fmt: skip
     parser.add_argument("--price-per-gpu-hour", type=float, metavar="PRICE", help="for the cost of a million tokens")
+
+
+def slo_option(parser: argparse.ArgumentParser) -> None:
+    """Objectives of latency."""
+    parser.add_argument(
+        "--slo", action="append", default=[], type=_objective, metavar="NAME=MS",
+        help="objective: ttft_ms, tpot_ms, e2el_ms or itl_ms, as ttft_ms=500; may be repeated",
+    )  # fmt: skip
 
 
 def _objective(text: str) -> tuple[str, float]:

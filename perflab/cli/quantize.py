@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from perflab.cli import tradeoffs
 from perflab.cli.options import Commands, json_text
 
 
@@ -14,6 +15,7 @@ def add(commands: Commands) -> None:
     group = commands.add_parser("quantize", help="memory, accuracy and speed of a model's quantizations")
     parts = group.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _run_parser(parts)
+    tradeoffs.add(parts)
 
 
 def _run_parser(parts: Commands) -> None:

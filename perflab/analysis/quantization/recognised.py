@@ -1,5 +1,4 @@
-"""Which variant a run is, by its model's config and its engine's settings: `baseline`, `fp8`, `awq`, `int4-g128`,
-..."""
+"""Which variant a run is, by its model's config and its engine's settings: `baseline`, `fp8`, `int4-g128`."""
 
 from __future__ import annotations
 
@@ -65,6 +64,9 @@ def recognised(config: Mapping[str, Any] | None, settings: Mapping[str, Any]) ->
     if kv:
         name = {"baseline": "kv-fp8", "fp8": "fp8-kv"}.get(name, f"{name}-kv")
         label = f"{label}, FP8 KV cache"
+    if str(settings.get("enforce_eager")).lower() == "true":
+        # Without compilation and CUDA graphs it is another engine: its speed says nothing of a format.
+        name, label = f"{name}-eager", f"{label}, eager"
     sixteen = 32.0 if dtype == "float32" else 16.0
     bits = found.bits if found else sixteen
     return Recognised(name, label, bits, found.activations if found else None, found, kv)

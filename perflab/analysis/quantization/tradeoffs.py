@@ -203,7 +203,8 @@ class KernelPart:
 
 @dataclass(frozen=True)
 class Position:
-    """Where a phase of a variant stands under the roofs: operations a byte, shares of the GPU's peaks, what bounds it."""
+    """Where a phase of a variant stands under the roofs: operations a byte, shares of the GPU's peaks, what bounds
+    it."""
 
     phase: str
     intensity: float
@@ -317,8 +318,8 @@ class Ends:
     def to_json(self) -> dict[str, Any]:
         """All of it."""
         return {
-            "variant": self.variant, "metric": self.metric, "kv": self.kv, "lengths": self.lengths, "measured": self.measured.to_json(),
-            "predicted": self.predicted.to_json() if self.predicted else None,
+            "variant": self.variant, "metric": self.metric, "kv": self.kv, "lengths": self.lengths, "measured":
+            self.measured.to_json(), "predicted": self.predicted.to_json() if self.predicted else None,
         }  # fmt: skip
 
 

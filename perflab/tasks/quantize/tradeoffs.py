@@ -10,9 +10,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from perflab.analysis.goodput import objectives
 from perflab.analysis.model.shape import ModelShape, model_shape
 from perflab.analysis.model.workload import Workload, split_of, workload
+from perflab.analysis.quantization.claims import Confronted, confront
 from perflab.analysis.quantization.ideal import Format, vanishing
+from perflab.analysis.quantization.recommend import PROFILES, Recommendation, recommend
 from perflab.analysis.quantization.tradeoffs import (
     BASELINE,
     Accuracy,
@@ -24,6 +27,7 @@ from perflab.analysis.quantization.tradeoffs import (
 )
 from perflab.analysis.roofline.phases import shape_of_run
 from perflab.knowledge.gpus import gpu_spec
+from perflab.knowledge.thresholds import Thresholds, own_thresholds
 from perflab.messages import say
 from perflab.runs import Run
 from perflab.tasks.memory import memory as memory_of_runs
@@ -38,11 +42,24 @@ _OTHER = ("peak_activation", "cuda_graphs", "non_torch")
 
 @dataclass(frozen=True)
 class TradeoffReport:
-    """What `tradeoffs` answers."""
+    """What `tradeoffs` answers.
+
+    Attributes
+    ----------
+    recommendations
+        For each comparison with speeds, by profile; with the place it is of.
+    claims
+        The guide's, each held against all comparisons.
+    thresholds
+        The limits that held.
+    """
 
     inputs: tuple[str, ...]
     comparisons: tuple[Comparison, ...]
+    recommendations: tuple[tuple[Place, Recommendation], ...] = ()
+    claims: tuple[Confronted, ...] = ()
     sources: tuple[Source, ...] = field(default=(), repr=False)
+    thresholds: Thresholds = field(default_factory=own_thresholds, repr=False)
 
     @property
     def runs(self) -> list[Run]:
@@ -55,11 +72,17 @@ class TradeoffReport:
             "schema": 1,
             "inputs": list(self.inputs),
             "comparisons": [one.to_json() for one in self.comparisons],
+            "recommendations": [{**place.to_json(), **one.to_json()} for place, one in self.recommendations],
+            "claims": [one.to_json() for one in self.claims],
         }
 
 
 def tradeoffs(
-    names: str | Path | Sequence[str | Path], *, why: bool = True, thresholds: str | Path | None = None
+    names: str | Path | Sequence[str | Path],
+    *,
+    why: bool = True,
+    slos: Mapping[str, float] | None = None,
+    thresholds: str | Path | None = None,
 ) -> TradeoffReport:
     """Variants of each model and machine that studies and runs tell of.
 
@@ -70,19 +93,60 @@ def tradeoffs(
         and its engine's settings.
     why
         Read traces too, for the reasons.
+    slos
+        Objectives in milliseconds (`ttft_ms`, `tpot_ms`, `e2el_ms`) of both profiles, instead of those a study names.
     thresholds
         The user's own file; see `perflab.tasks.own`.
 
     Raises
     ------
     InputError
-        When a name is neither, or a file of it cannot be read.
+        When a name is neither, or a file of it cannot be read, or an objective is none.
     """
     users = own(None, thresholds)
+    asked = objectives(slos or {})
     sources = find_sources(names)
-    found = [one for source in sources for one in _of_source(source, users, why)]
+    found: list[Comparison] = []
+    told: dict[int, Mapping[str, Any]] = {}
+    for source in sources:
+        for one in _of_source(source, users, why):
+            told[len(found)] = source.told
+            found.append(one)
     parts = [str(names)] if isinstance(names, str | Path) else [str(name) for name in names]
-    return TradeoffReport(tuple(parts), tuple(found), tuple(sources))
+    recommendations = [
+        (one.place, answer)
+        for index, one in enumerate(found)
+        for profile in PROFILES
+        if len(one.variants) > 1
+        and (answer := recommend(one, profile, found, asked or _study_slos(told[index], profile), users.thresholds))
+        is not None
+    ]
+    claims = confront(found, users.thresholds.limit("quantization", "claim"))
+    return TradeoffReport(
+        tuple(parts), tuple(found), tuple(recommendations), tuple(claims), tuple(sources), users.thresholds
+    )
+
+
+def again(report: TradeoffReport, slos: Mapping[str, float]) -> TradeoffReport:
+    """The same figures with recommendations under other objectives (milliseconds); nothing is read again."""
+    asked = objectives(slos)
+    found = [
+        (one.place, answer)
+        for one in report.comparisons
+        for profile in PROFILES
+        if len(one.variants) > 1
+        and (answer := recommend(one, profile, report.comparisons, asked, report.thresholds)) is not None
+    ]
+    return replace(report, recommendations=tuple(found))
+
+
+def _study_slos(told: Mapping[str, Any], profile: str) -> dict[str, float]:
+    """Objectives of a profile as `study.json` has them; none where it has none."""
+    listed = told.get("slos")
+    mine = listed.get(profile) if isinstance(listed, Mapping) else None
+    if not isinstance(mine, Mapping):
+        return {}
+    return objectives({str(k): float(v) for k, v in mine.items() if isinstance(v, int | float)})
 
 
 def _of_source(source: Source, users: Own, why: bool) -> list[Comparison]:

@@ -1,0 +1,375 @@
+"""Trade-offs in sentences, computed from the figures: for terminal, notebook and report alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perflab import units
+from perflab.analysis.compare.findings import category_word, signed_time
+from perflab.analysis.quantization.claims import Confronted, Seen
+from perflab.analysis.quantization.crossing import Crossing
+from perflab.analysis.quantization.estimate import Estimate
+from perflab.analysis.quantization.recommend import Candidate, Recommendation
+from perflab.analysis.quantization.tradeoffs import BASELINE, Accuracy, Comparison, Duel, Ends, KernelPart, Variant
+from perflab.knowledge.matmul_kernels import matmul_of_log
+from perflab.messages import say
+
+_METRICS = {"output_tokens_per_s": "throughput", "tpot_p50_ms": "TPOT"}
+_FLOOR = 0.02
+"""Parts of a step that changed by less than this share of it are not told."""
+_MOST_PARTS = 4
+
+
+def factor(one: Estimate) -> str:
+    """`1.38`, or `1.38 (1.35 to 1.41)`."""
+    return (
+        f"{one.value:.2f}"
+        if one.low is None or one.high is None
+        else f"{one.value:.2f} ({one.low:.2f} to {one.high:.2f})"
+    )
+
+
+def load_word(load: float | None, point: str = "") -> str:
+    """`32 at once`; a rate by its point."""
+    return point.rpartition(" ")[2] if load is None else f"{load:g} at once"
+
+
+def metric_name(metric: str) -> str:
+    """`throughput`, `TPOT`."""
+    return _METRICS.get(metric, metric)
+
+
+def verdict_sentences(comparison: Comparison) -> list[str]:
+    """Each variant against the baseline over loads: how much faster, and where that ends."""
+    found = []
+    for variant in comparison.variants:
+        for kv in comparison.kvs:
+            speeds = variant.speeds("output_tokens_per_s", kv, comparison.lengths)
+            gains = [(load, one.gain) for load, one in sorted(speeds.items()) if one.gain is not None]
+            if not gains:
+                continue
+            told = ", ".join(f"{factor(gain)} at {load:g}" for load, gain in gains)
+            runs = min(gain.n for _, gain in gains)
+            key = "gain" if gains[0][1].low is not None else "gain_one" if runs == 1 else "gain_few"
+            found.append(
+                say(f"tradeoffs.words.{key}", variant=variant.label, kv=say(f"tradeoffs.kv.{kv}"), gains=told, n=runs)
+            )
+    return found
+
+
+def duel_sentences(comparison: Comparison) -> list[str]:
+    """Where 4-bit weights beat FP8 and where not: by metric and KV mode, loads with the same outcome together."""
+    found = []
+    keys = dict.fromkeys((one.variant, one.against, one.metric, one.kv) for one in comparison.duels)
+    labels = {one.name: one.label for one in comparison.variants}
+    for variant, against, metric, kv in keys:
+        mine = [
+            one
+            for one in comparison.duels
+            if (one.variant, one.against, one.metric, one.kv) == (variant, against, metric, kv) and one.load is not None
+        ]
+        mine.sort(key=lambda one: one.load or 0.0)
+        if not mine:
+            continue
+        told = "; ".join(
+            say(f"tradeoffs.words.duel_{outcome}", loads=", ".join(_duel_load(one) for one in group))
+            for outcome, group in _outcomes(mine)
+        )
+        # Sides of one run are no evidence about another start: the order is what was measured, no more.
+        tail = " " + say("tradeoffs.words.one_run") if any(one.outcome == "one_run" for one in mine) else ""
+        found.append(
+            say(
+                "tradeoffs.words.duel",
+                variant=labels.get(variant, variant),
+                against=labels.get(against, against),
+                metric=metric_name(metric),
+                kv=say(f"tradeoffs.kv.{kv}"),
+                told=told,
+            )
+            + tail
+        )
+    if not found:
+        found.append(say("tradeoffs.words.no_duel"))
+    return found
+
+
+def _outcomes(duels: Sequence[Duel]) -> list[tuple[str, list[Duel]]]:
+    groups: dict[str, list[Duel]] = {}
+    for one in duels:
+        measured = "faster" if one.gain.value > 1 else "slower"
+        groups.setdefault(measured if one.outcome == "one_run" else one.outcome, []).append(one)
+    return [(name, groups[name]) for name in ("faster", "undecided", "slower") if name in groups]
+
+
+def _duel_load(one: Duel) -> str:
+    return f"{one.load:g} ({factor(one.gain)})" if one.gain.low is None else f"{one.load:g}: {factor(one.gain)}"
+
+
+def end_sentences(comparison: Comparison) -> list[str]:
+    """Where each variant's advantage ends, measured beside what the roofline says."""
+    labels = {one.name: one.label for one in comparison.variants}
+    found = []
+    for one in comparison.ends:
+        text = say(
+            "tradeoffs.words.ends",
+            variant=labels.get(one.variant, one.variant),
+            metric=metric_name(one.metric),
+            kv=say(f"tradeoffs.kv.{one.kv}"),
+            level=f"{(one.measured.level - 1) * 100:g} %",
+            measured=_ends_at(one.measured),
+        )
+        predicted = _roof_at(one)
+        found.append(f"{text} {predicted}".strip())
+    for variant in comparison.variants:
+        at = variant.vanishing
+        if at is None:
+            continue
+        name = "roof_never" if at.tokens is None else "roof_at"
+        fields = {
+            "variant": variant.label, "best": f"{at.best:.1f}", "last": f"{at.last:.1f}",
+            "own": f"{at.own_balance:.0f}",
+            "base": f"{at.baseline_balance:.0f}",
+        }  # fmt: skip
+        fields |= {"tokens": f"{at.tokens:.0f}"} if at.tokens is not None else {}
+        found.append(say(f"tradeoffs.words.{name}", **fields))
+    return found
+
+
+def _ends_at(one: Crossing) -> str:
+    if one.status == "too_few":
+        return say("tradeoffs.words.at_too_few")
+    if one.status == "keeps":
+        unsure = (
+            "" if not one.banded or one.low is None else " " + say("tradeoffs.words.at_unsure", low=f"{one.low:.0f}")
+        )
+        return say("tradeoffs.words.at_keeps", load=f"{one.below:g}") + unsure
+    if one.status == "never":
+        return say("tradeoffs.words.at_never", load=f"{one.above:g}")
+    between = say("tradeoffs.words.at_found", at=f"{one.at:.0f}", below=f"{one.below:g}", above=f"{one.above:g}")
+    if not one.banded:
+        return f"{between}, {say('tradeoffs.words.no_interval')}"
+    low = f"{one.low:.0f}" if one.low is not None else say("tradeoffs.words.before_first")
+    high = f"{one.high:.0f}" if one.high is not None else say("tradeoffs.words.after_last")
+    return f"{between}, {say('tradeoffs.words.interval', low=low, high=high)}"
+
+
+def _roof_at(one: Ends) -> str:
+    if one.predicted is None or one.predicted.status == "too_few":
+        return ""
+    if one.predicted.status == "found":
+        return say("tradeoffs.words.predicted_at", at=f"{one.predicted.at:.0f}")
+    return say(f"tradeoffs.words.predicted_{one.predicted.status}")
+
+
+def split_sentences(comparison: Comparison) -> list[str]:
+    """How gains split into kernels and larger batches; why they cannot be split where they cannot."""
+    if len(comparison.kvs) < 2 and comparison.has_speed:
+        return [say("tradeoffs.words.no_split", kv=say(f"tradeoffs.kv.{comparison.kvs[0]}"))]
+    labels = {one.name: one.label for one in comparison.variants}
+    return [
+        say(
+            "tradeoffs.words.split",
+            variant=labels.get(one.variant, one.variant),
+            load=load_word(one.load, one.point),
+            whole=factor(one.split.whole),
+            kernels=factor(one.split.kernels),
+            batches=factor(one.split.batches),
+        )
+        for one in comparison.splits
+        if one.metric == "output_tokens_per_s"
+    ]
+
+
+def reason_sentences(variant: Variant) -> list[str]:
+    """What inside a step makes the variant what it is: the kernel, then each phase by its parts."""
+    why = variant.reasons
+    if why is None:
+        return []
+    found = []
+    for line in why.logged:
+        known = matmul_of_log(line)
+        if known is None:
+            found.append(say("tradeoffs.words.logged_unknown", variant=variant.label, line=line))
+        else:
+            found.append(
+                say(
+                    f"tradeoffs.words.logged_{known.gain}",
+                    variant=variant.label,
+                    line=line,
+                    kernel=known.name,
+                    computes=known.computes,
+                )
+            )
+    for step in why.steps:
+        parts = [one for one in why.categories if one.phase == step.phase]
+        large = sorted(
+            (p for p in parts if abs(p.change_ns) > _FLOOR * step.baseline_ns), key=lambda p: -abs(p.change_ns)
+        )
+        causes = [one for one in why.idle_causes if one.phase == step.phase]
+        told = ", ".join(
+            f"{category_word(p.part)} {signed_time(p.change_ns)}{_cause(p, causes)}" for p in large[:_MOST_PARTS]
+        )
+        found.append(
+            say(
+                "tradeoffs.words.step",
+                variant=variant.label,
+                phase=step.phase,
+                tokens=f"{why.tokens[step.phase]:,.0f}" if step.phase in why.tokens else "?",
+                baseline=units.show_time(step.baseline_ns),
+                time=units.show_time(step.variant_ns),
+                parts=told or say("tradeoffs.words.no_part"),
+            )
+        )
+        found += _quantizing(variant, parts, step)
+        matmuls = [one for one in why.matmuls if one.phase == step.phase]
+        found += [_matmul(step.phase, matmuls)] if matmuls else []
+    return [*found, *why.missing]
+
+
+def _cause(part: KernelPart, causes: Sequence[KernelPart]) -> str:
+    """Of idle time the cause that changed most, in brackets; of anything else nothing."""
+    changed = [one for one in causes if one.change_ns]
+    if part.part != "idle" or not changed:
+        return ""
+    most = max(changed, key=lambda one: abs(one.change_ns))
+    return f" ({say(f'compare.idle_cause.{most.part}')} {signed_time(most.change_ns)})"
+
+
+def _quantizing(variant: Variant, parts: Sequence[KernelPart], step: KernelPart) -> list[str]:
+    """Quantizing activations is fused with norms: the two are told together, or a norm would seem to vanish."""
+    times = {one.part: one for one in parts}
+    quantize, norms = times.get("quantize"), times.get("norm_act")
+    if quantize is None or quantize.variant_ns <= _FLOOR * step.variant_ns:
+        return []
+    net = quantize.change_ns + (norms.change_ns if norms else 0)
+    share = units.show_share(quantize.variant_ns / step.variant_ns)
+    return [
+        say("tradeoffs.words.quantizing", time=units.show_time(quantize.variant_ns), share=share, net=signed_time(net))
+    ]
+
+
+def _matmul(phase: str, parts: Sequence[KernelPart]) -> str:
+    before = [f"{one.part} {units.show_time(one.baseline_ns)}" for one in parts if one.baseline_ns > 0]
+    after = [f"{one.part} {units.show_time(one.variant_ns)}" for one in parts if one.variant_ns > 0]
+    return say("tradeoffs.words.matmuls", phase=phase, before=", ".join(before), after=", ".join(after))
+
+
+def accuracy_words(one: Accuracy) -> str:
+    """Perplexity's rise, agreement and divergence with their intervals, of what, and how many tokens."""
+    parts = []
+    if (ratio := one.perplexity_ratio) is not None:
+        parts.append(say("tradeoffs.words.rise", rise=rise(ratio)))
+    if one.agreement is not None:
+        parts.append(say("tradeoffs.words.agreement", share=shares(one.agreement)))
+    if one.kl is not None:
+        name = "kl_bound" if one.kl_is_lower_bound else "kl"
+        ends = "" if one.kl.low is None or one.kl.high is None else f" ({one.kl.low:.4f} to {one.kl.high:.4f})"
+        parts.append(say(f"tradeoffs.words.{name}", kl=f"{one.kl.value:.4f}{ends}"))
+    return "; ".join(parts) or say("tradeoffs.words.nothing_known")
+
+
+def rise(ratio: Estimate) -> str:
+    """A ratio of perplexities as a rise: `+0.8 % (+0.5 to +1.1)`."""
+    value = f"{(ratio.value - 1) * 100:+.2f} %"
+    if ratio.low is None or ratio.high is None:
+        return value
+    return f"{value} ({(ratio.low - 1) * 100:+.2f} to {(ratio.high - 1) * 100:+.2f})"
+
+
+def shares(one: Estimate) -> str:
+    """A share with its interval: `97.1 % (96.8 to 97.4)`."""
+    if one.low is None or one.high is None:
+        return f"{one.value * 100:.1f} %"
+    return f"{one.value * 100:.1f} % ({one.low * 100:.1f} to {one.high * 100:.1f})"
+
+
+def recommendation_sentences(one: Recommendation) -> list[str]:
+    """What to take, by how much it leads, what that rests on, what holds others back, and what is not known."""
+    fields = {
+        "profile": say(f"tradeoffs.profile.{one.profile}"), "metric": metric_name(one.metric), "load": f"{one.load:g}",
+        "kv": say(f"tradeoffs.kv.{one.kv}"),
+    }  # fmt: skip
+    if one.chosen is None:
+        found = [say("tradeoffs.words.none_chosen", **fields)]
+    else:
+        value = _value(one.chosen.value, one.metric)
+        found = [say("tradeoffs.words.chosen", variant=one.chosen.label, value=value, **fields)]
+        found += [_lead(one)] if one.lead is not None and one.runner_up is not None else []
+    found += [_held_back(candidate, one.margin) for candidate in one.candidates if candidate.is_held_back]
+    found += _unknown(one)
+    return found
+
+
+def _value(one: Estimate, metric: str) -> str:
+    if metric.endswith("_ms"):
+        ends = "" if one.low is None or one.high is None else f" ({one.low:.2f} to {one.high:.2f})"
+        return f"{one.value:.2f} ms{ends}"
+    ends = "" if one.low is None or one.high is None else f" ({one.low:,.0f} to {one.high:,.0f})"
+    return f"{one.value:,.0f} tokens/s{ends}"
+
+
+def _lead(one: Recommendation) -> str:
+    assert one.lead is not None and one.runner_up is not None
+    name = "lead_chance" if one.told_apart is False else "lead" if one.told_apart else "lead_one_run"
+    return say(f"tradeoffs.words.{name}", factor=factor(one.lead), other=one.runner_up.label)
+
+
+def _held_back(one: Candidate, margin: float) -> str:
+    why = [say("tradeoffs.words.breaks", slo=name, value=f"{value:.1f}") for name, value in one.broken.items()]
+    if one.keeps_accuracy is False and one.accuracy is not None and one.accuracy.perplexity_ratio is not None:
+        why.append(
+            say(
+                "tradeoffs.words.loses",
+                rise=rise(one.accuracy.perplexity_ratio),
+                margin=f"{margin * 100:g} %",
+                model=one.accuracy.place.model,
+            )
+        )
+    return say("tradeoffs.words.held_back", variant=one.label, why="; ".join(why))
+
+
+def _unknown(one: Recommendation) -> list[str]:
+    found = []
+    chosen = one.chosen
+    if chosen is not None and chosen.variant != BASELINE:
+        if chosen.accuracy is None:
+            found.append(say("tradeoffs.words.accuracy_unknown", variant=chosen.label))
+        else:
+            name = {True: "accuracy_kept", None: "accuracy_undecided"}.get(chosen.keeps_accuracy, "accuracy_kept")
+            found.append(
+                say(
+                    f"tradeoffs.words.{name}",
+                    variant=chosen.label,
+                    words=accuracy_words(chosen.accuracy),
+                    model=chosen.accuracy.place.model,
+                    margin=f"{one.margin * 100:g} %",
+                )
+            )
+    if not one.slos:
+        found.append(say("tradeoffs.words.no_slos"))
+    unknown = sorted({name for candidate in one.candidates for name in candidate.unknown})
+    if unknown:
+        found.append(say("tradeoffs.words.slo_unknown", names=", ".join(unknown)))
+    return found
+
+
+def claim_measured(one: Confronted) -> str:
+    """What was measured against a claim, in one line a place."""
+    return "; ".join(_seen(one, seen) for seen in one.seen) or say("tradeoffs.words.nothing_known")
+
+
+def _seen(one: Confronted, seen: Seen) -> str:
+    if one.claim.measure == "kernel":
+        return f"{seen.text} ({seen.place.model})"
+    if one.claim.measure == "loss":
+        loss = seen.estimates[0][1]
+        told = rise(Estimate(loss.value + 1, _plus_one(loss.low), _plus_one(loss.high), loss.n))
+    elif one.claim.measure == "weights":
+        told = f"{seen.low:.2f}"
+    else:
+        told = ", ".join(f"{factor(gain)} at {load:g}" for load, gain in seen.estimates if load is not None)
+    return f"{told} ({seen.place.model})"
+
+
+def _plus_one(value: float | None) -> float | None:
+    return None if value is None else value + 1

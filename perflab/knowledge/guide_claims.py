@@ -1,0 +1,48 @@
+"""Claims of the founding guide about quantization, from `guide_claims.toml`."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from typing import Literal
+
+Measure = Literal["weights", "speed", "loss", "kernel", "eager", "fact"]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim.
+
+    Attributes
+    ----------
+    variant, measure
+        What it is about, and what to hold against it.
+    value
+        The claimed factor; None of other measures.
+    least, most
+        The claimed range of a loss, shares.
+    verdict
+        Of a `fact`; empty where something is measured.
+    truth, source
+        What is known besides, and where from.
+    """
+
+    id: str
+    variant: str
+    measure: Measure
+    text: str
+    truth: str
+    source: str
+    value: float | None = None
+    least: float | None = None
+    most: float | None = None
+    verdict: str = ""
+
+
+@lru_cache(maxsize=1)
+def guide_claims() -> tuple[Claim, ...]:
+    """All of them, as the guide has them in order."""
+    text = files(__package__).joinpath("guide_claims.toml").read_text(encoding="utf-8")
+    return tuple(Claim(**entry) for entry in tomllib.loads(text)["claim"])
