@@ -71,7 +71,7 @@ def ready_model(model: Model, probe: Probe, said: Callable[[str], None] = lambda
     if model.kind == "hub":
         return ReadyModel(model.name, False, _config_in_hub_cache(model.name))
     known = packaged_models()[model.name]
-    folder = cache_folder("models") / f"{known.served_name}-{known.version}-{known.dtype}"
+    folder = _folder(known)
     if not (folder / "config.json").is_file():
         _prepare(known, folder, probe, said)
     note = say(
@@ -79,6 +79,20 @@ def ready_model(model: Model, probe: Probe, said: Callable[[str], None] = lambda
         dtype=known.dtype,
     )  # fmt: skip
     return ReadyModel(str(folder), True, _config(folder), (note,))
+
+
+def known_config(model: Model) -> Path | None:
+    """A model's config.json where it is on this machine already; nothing is fetched or converted."""
+    if model.kind == "path":
+        return _config(Path(model.name))
+    if model.kind == "hub":
+        return _config_in_hub_cache(model.name)
+    known = packaged_models()[model.name]
+    return _config(_folder(known))
+
+
+def _folder(known: PackagedModel) -> Path:
+    return cache_folder("models") / f"{known.served_name}-{known.version}-{known.dtype}"
 
 
 def _config(folder: Path) -> Path | None:

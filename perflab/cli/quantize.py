@@ -14,8 +14,21 @@ def add(commands: Commands) -> None:
     """Add the commands of this module."""
     group = commands.add_parser("quantize", help="memory, accuracy and speed of a model's quantizations")
     parts = group.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _plan_parser(parts)
     _run_parser(parts)
     tradeoffs.add(parts)
+
+
+def _plan_parser(parts: Commands) -> None:
+    plan = parts.add_parser("plan", help="which variants fit, what they take, which servers will be started")
+    _study_arguments(plan)
+    plan.add_argument("-o", "--out", type=Path, metavar="DIR", help="folder of the study, to see what is left")
+    plan.add_argument("--gpu", metavar="NAME", help="plan for GPUs of that name, as H200 (default: this machine)")
+    plan.add_argument("--gpus", type=int, default=1, metavar="N", help="how many of them (default: 1)")
+    plan.add_argument("--gpu-memory-gib", type=float, metavar="GIB", help="memory of one, as its driver tells it")
+    plan.add_argument("--vllm", metavar="VERSION", help="plan for that version of vLLM (default: the one installed)")
+    plan.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    plan.set_defaults(command=_plan)
 
 
 def _run_parser(parts: Commands) -> None:
@@ -25,6 +38,7 @@ def _run_parser(parts: Commands) -> None:
     run.add_argument("--only", choices=("speed", "accuracy", "memory"), help="only this part")
     run.add_argument("--variant", action="extend", nargs="+", default=[], metavar="NAME", help="only these variants")
     run.add_argument("--max-minutes", type=_minutes, metavar="N", help="start no server that would not be done by then")
+    run.add_argument("--anyway", action="store_true", help="measure also variants that are known not to fit")
     run.add_argument("--retry", action="store_true", help="try again what came to nothing twice")
     run.add_argument("--json", action="store_true", help="one JSON document on stdout")
     run.set_defaults(command=_run)
@@ -48,6 +62,19 @@ def _minutes(text: str) -> float:
     return value
 
 
+def _plan(args: argparse.Namespace) -> int:
+    from perflab import terminal
+    from perflab.experiment.study_file import read_study
+    from perflab.tasks.quantize.machine import named_machine
+    from perflab.tasks.quantize.plan import plan_study
+
+    study = read_study(args.study, args.changes)
+    machine = named_machine(args.gpu, args.gpus, args.gpu_memory_gib) if args.gpu else None
+    found = plan_study(study, args.out, machine=machine, version=args.vllm)
+    print(json_text(found.to_json()) if args.json else terminal.quantize_plan(found))
+    return 0 if found.fitting else 2
+
+
 def _run(args: argparse.Namespace) -> int:
     from perflab import terminal
     from perflab.experiment.study_file import read_study
@@ -63,6 +90,7 @@ def _run(args: argparse.Namespace) -> int:
         variants=args.variant,
         max_minutes=args.max_minutes,
         retry=args.retry,
+        anyway=args.anyway,
     )
     progress.close()
     print(json_text(outcome.to_json()) if args.json else terminal.quantize_outcome(outcome))

@@ -59,7 +59,8 @@ class Format:
     native, most, least
         Compute capability (times 10) from which, and up to which, tensor cores compute in it; from which vLLM has it.
     widths, block
-        What widths of layers have to be multiples of; the size of square blocks that share a scale.
+        What widths of layers have to be multiples of; what their inputs have to be, because so many activations share
+        a scale.
     groups
         Sizes of groups vLLM's kernels know.
     dtypes
@@ -111,14 +112,13 @@ class Int4Kernel:
     name: str
     capability: int
     groups: tuple[int, ...]
-    inputs: int
-    outputs: int
+    tiles: tuple[tuple[int, int], ...]
     exactly: bool = False
 
     def takes(self, capability: int, group: int, inputs: int, outputs: int) -> bool:
         """Whether it computes a layer of those widths on such a GPU."""
         fits = capability == self.capability if self.exactly else capability >= self.capability
-        return fits and group in self.groups and inputs % self.inputs == 0 and outputs % self.outputs == 0
+        return fits and group in self.groups and any(inputs % k == 0 and outputs % n == 0 for k, n in self.tiles)
 
 
 def format_named(name: str) -> Format | None:
@@ -141,16 +141,35 @@ def int4_kernels() -> tuple[Int4Kernel, ...]:
     """Kernels for 4-bit weights, in the order in which vLLM tries them."""
     return tuple(
         Int4Kernel(
-            one["name"], one["capability"], tuple(one["groups"]), one["inputs"], one["outputs"],
+            one["name"],
+            one["capability"],
+            tuple(one["groups"]),
+            tuple((inputs, outputs) for inputs, outputs in one["tiles"]),
             one.get("exactly", False),
         )
         for one in _document()["kernel"]
-    )  # fmt: skip
+    )
 
 
 def kv_backends() -> Mapping[str, str]:
     """By attention backend, whether it takes an FP8 KV cache, in words."""
     return MappingProxyType({one["name"]: one["fp8"] for one in _document()["kv_backend"]})
+
+
+def marlin_pads(version: str | None) -> bool:
+    """Whether Marlin of that version pads widths that do not fit its tiles; so do versions that are not known."""
+    return version is None or parts(version) >= parts(_document()["marlin_padding"]["since"])
+
+
+def experts_only(quantization: str) -> bool:
+    """Whether an online quantization leaves linear layers as they are."""
+    return quantization in _document()["experts_only"]["names"]
+
+
+def capability_of(gpu: str | None) -> int | None:
+    """Compute capability, times 10, by a GPU's name; None where the name is not known."""
+    found = (one["value"] for one in _document()["capability"] if gpu and re.search(one["match"], gpu))
+    return next(found, None)
 
 
 def parts(version: str) -> tuple[int, ...]:

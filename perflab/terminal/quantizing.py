@@ -2,8 +2,86 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from perflab import units
+from perflab.analysis.quantization.memory import PredictedMemory
+from perflab.analysis.quantization.suitability import Machine
+from perflab.experiment.study import KvMode
+from perflab.tasks.quantize.plan import StudyPlan, VariantPlan
 from perflab.tasks.quantize.run import Outcome
-from perflab.terminal.text import minutes
+from perflab.terminal.text import minutes, table, wrapped
+
+_STATES = {"fits": "fits", "remark": "see below", "refused": "refused"}
+
+
+def quantize_plan(plan: StudyPlan) -> str:
+    """Variants with what they need and take, why some are refused, and the servers that will be started."""
+    study, version = plan.study, plan.version
+    parts = [
+        f"{study.title}: {len(plan.variants)} variants of {study.model.served_name} on {_machine(plan.machine)}, "
+        f"vLLM {version or 'of any version'}"
+    ]
+    head = ["variant", "made", "engine arguments", "fits", *_memory_head(plan)]
+    rows = [[*_words(one), *_memory_cells(plan, one)] for one in plan.variants]
+    parts.append(table(head, rows, left=4))
+    if any(one.memory for one in plan.variants):
+        parts.append(
+            "  of one GPU, by the config: weights as loaded, tokens its KV cache holds"
+            if plan.machine.kind == "gpu"
+            else "  by the config: weights as loaded, tokens the KV cache holds"
+        )
+    told = [
+        wrapped(f"{one.variant.name}: {sentence}", "  ", "      ")
+        for one in plan.variants
+        for sentence in (*one.suitability.reasons, *one.suitability.remarks)
+    ]
+    parts += ["\n".join(["What to know", *told])] if told else []
+    parts.append(_servers(plan))
+    return "\n\n".join(parts)
+
+
+def _machine(machine: Machine) -> str:
+    if machine.kind == "cpu":
+        return f"a CPU ({machine.name})" if machine.name else "a CPU"
+    size = "" if machine.gpu_bytes is None else f" of {units.show_bytes(machine.gpu_bytes)}"
+    return f"{machine.gpus} x {machine.name}{size}"
+
+
+def _words(one: VariantPlan) -> list[str]:
+    args = {} if one.args is None else dict(one.args)
+    said = " ".join(f"{name}={value}" for name, value in args.items()) or "-"
+    return [one.variant.name, one.made, said, _STATES[one.suitability.state]]
+
+
+def _memory_head(plan: StudyPlan) -> list[str]:
+    names = {"pinned": "tokens, pinned", "free": "tokens, free"}
+    return ["weights", "of 16 bit", *(names[mode] for mode in plan.study.kv.modes)]
+
+
+def _memory_cells(plan: StudyPlan, one: VariantPlan) -> list[str]:
+    first: PredictedMemory | None = next(iter(one.memory.values()), None)
+    if first is None:
+        return ["-", "-", *("-" for _ in plan.study.kv.modes)]
+    share = units.show_share(first.weights_bytes / first.baseline_bytes)
+    return [units.show_bytes(first.weights_bytes), share, *(_tokens(one.memory, mode) for mode in plan.study.kv.modes)]
+
+
+def _tokens(memory: Mapping[KvMode, PredictedMemory], mode: KvMode) -> str:
+    found = memory.get(mode)
+    return "-" if found is None or found.kv_tokens is None else f"{found.kv_tokens:,}"
+
+
+def _servers(plan: StudyPlan) -> str:
+    found = plan.schedule
+    head = f"{len(found.jobs)} servers to start, about {minutes(found.estimate_s)} one after the other"
+    lines = [head + (f"; {found.done} are done" if found.done else "")]
+    rows = [
+        [job.name, str(len(job.points)), "yes" if job.profiles else "", minutes(job.estimate_s)] for job in found.jobs
+    ]
+    lines += [table(["server", "points", "profile", "about"], rows)] if rows else []
+    lines += [wrapped(f"{name}: {why}", "  ", "      ") for name, why in {**found.refused, **found.given_up}.items()]
+    return "\n".join(lines)
 
 
 def quantize_outcome(outcome: Outcome) -> str:

@@ -52,9 +52,14 @@ def served_model(study: Study, variant: Variant, folder: StudyFolder) -> Model |
 
 
 def variant_experiment(
-    study: Study, variant: Variant, mode: KvMode, folder: StudyFolder, version: str | None
+    study: Study, variant: Variant, mode: KvMode, folder: StudyFolder, version: str | None, *, planned: bool = False
 ) -> Experiment:
     """The experiment of a variant in one comparison, written to the study's folder and read back from there.
+
+    Parameters
+    ----------
+    planned
+        Nothing will be started: where the checkpoint is yet to be made, the study's own model stands for it.
 
     Raises
     ------
@@ -62,6 +67,8 @@ def variant_experiment(
         When its checkpoint is missing, or that version of vLLM does not have the format.
     """
     model = served_model(study, variant, folder)
+    if model is None and planned:
+        model = study.model
     if model is None:
         raise InputError(say("quantize.no_checkpoint", name=variant.name), path=study.path, line=variant.line)
     args = variant_args(study, variant, version)

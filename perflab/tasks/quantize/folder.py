@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from perflab import __version__
 from perflab.capture.cache import write_whole
 from perflab.errors import InputError
@@ -122,10 +124,11 @@ def begin(study: Study, folder: str | Path, variants: Callable[[], Sequence[Mapp
         raise InputError(say("quantize.not_empty", name=sorted(strangers)[0]), path=found.path)
     if told and told.get("name") != study.name:
         raise InputError(say("quantize.other_study", name=told.get("name"), ours=study.name), path=found.record)
-    if (found.path / FILE).is_file() and (found.path / FILE).resolve() != study.path.resolve():
-        _same(read_study_text(found.path / FILE), study.text, found.path / FILE)
-    elif (found.path / FILE).resolve() != study.path.resolve():
-        (found.path / FILE).write_text(study.text, encoding="utf-8")
+    kept = found.path / FILE
+    if kept.resolve() != study.path.resolve():
+        if kept.is_file():
+            _same(kept.read_text(encoding="utf-8"), study.text, kept)
+        kept.write_text(study.text, encoding="utf-8")
     found.tell(
         {
             "schema": SCHEMA,
@@ -153,19 +156,32 @@ def _limits(study: Study) -> dict[str, dict[str, float]]:
     return {name: {f"{key}_ms": limit for key, limit in one.given.items()} for name, one in study.slos.items()}
 
 
-def read_study_text(path: Path) -> str:
-    """The text of a study file that was kept."""
-    return path.read_text(encoding="utf-8")
+_FREE = ("title", "model", "server_runs", "accuracy", "calibration", "slos", "profile", "telemetry", "point_deadline_s")
+_FREE_KV = ("free", "free_loads", "free_server_runs")
 
 
 def _same(kept: str, given: str, path: Path) -> None:
-    """More servers and loads may be asked for later; the study itself has to stay what it was."""
-    if _essence(kept) != _essence(given):
-        raise InputError(say("quantize.changed_study"), path=path)
+    """What is measured has to stay what it was; more servers, loads of the free cache and variants may be asked for."""
+    first, second = _essence(kept), _essence(given)
+    names = set(first["variants"]) & set(second["variants"])
+    differ = [key for key in {**first, **second} if key != "variants" and first.get(key) != second.get(key)]
+    differ += [f"variants.{name}" for name in names if first["variants"][name] != second["variants"][name]]
+    if differ:
+        raise InputError(say("quantize.changed_study", what=", ".join(sorted(differ))), path=path)
 
 
-def _essence(text: str) -> str:
-    return "\n".join(line.split("#")[0].rstrip() for line in text.splitlines() if line.split("#")[0].strip())
+def _essence(text: str) -> dict[str, Any]:
+    found = yaml.safe_load(text)
+    document: dict[str, Any] = dict(found) if isinstance(found, dict) else {}
+    engine = document.get("engine") or {}
+    kv = document.get("kv") or {}
+    variants = [one if isinstance(one, dict) else {"name": one} for one in document.get("variants") or []]
+    return {
+        **{key: value for key, value in document.items() if key not in (*_FREE, "engine", "kv", "variants")},
+        "engine": {key: engine.get(key) for key in ("args", "env")},
+        "kv": {key: value for key, value in kv.items() if key not in _FREE_KV},
+        "variants": {str(one.get("name")): {k: v for k, v in one.items() if k != "checkpoint"} for one in variants},
+    }
 
 
 def open_study(folder: str | Path) -> tuple[Study, StudyFolder]:

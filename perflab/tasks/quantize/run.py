@@ -22,6 +22,8 @@ from perflab.messages import say
 from perflab.runs import Run, now
 from perflab.tasks.capture_records import Progress
 from perflab.tasks.quantize.folder import StudyFolder, Visit, begin
+from perflab.tasks.quantize.machine import this_machine
+from perflab.tasks.quantize.plan import plan_variant, told_variants
 from perflab.tasks.quantize.shapes import make_shape, needs_shape
 from perflab.tasks.quantize.speed import Job, Schedule, join, run_job, schedule
 
@@ -79,6 +81,7 @@ def run_study(
     max_minutes: float | None = None,
     retry: bool = False,
     gpus: Sequence[str] = (),
+    anyway: bool = False,
 ) -> Outcome:
     """Carry out a study, or go on with it.
 
@@ -89,6 +92,8 @@ def run_study(
     ----------
     gpus
         GPUs to be used at once, a server of its own on each; empty: one server after the other, on what there is.
+    anyway
+        Measure also what is known not to fit.
 
     Raises
     ------
@@ -100,12 +105,22 @@ def run_study(
     began = time.monotonic()
     _known(study, variants)
     engine = probe(study.engine.python)
-    place = begin(study, folder, lambda: _told_variants(study, engine))
+    machine = this_machine(engine.flavour)
+    plans = [plan_variant(study, one, machine, engine.vllm_version) for one in study.variants]
+    place = begin(study, folder, lambda: told_variants(plans))
     asked = {"only": only, "variants": list(variants), "max_minutes": max_minutes, "gpus": list(gpus)}
     visit = Visit.begun(place, hardware(), engine.vllm_version, asked)
     outcome = Outcome(place.path)
     limit = None if max_minutes is None else began + 60 * max_minutes
-    wanted = [one for one in study.variants if not variants or one.name in variants]
+    if not anyway:
+        outcome.refused = {
+            one.variant.name: say("quantize.not_fitting", why="; ".join(one.suitability.reasons))
+            for one in plans
+            if not one.suitability.runs and (not variants or one.variant.name in variants)
+        }
+    wanted = [
+        one for one in study.variants if (not variants or one.name in variants) and one.name not in outcome.refused
+    ]
     with ends_on_signals():
         try:
             _make(study, wanted, place, outcome, visit, only)
@@ -217,19 +232,6 @@ def _known(study: Study, variants: Sequence[str]) -> None:
         if study.variant(name) is None:
             known = ", ".join(one.name for one in study.variants)
             raise InputError(say("quantize.no_variant", name=name, known=known))
-
-
-def _told_variants(study: Study, engine: Probe) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": one.name,
-            "format": one.format.name,
-            "label": one.label,
-            "how": one.format.how,
-            "args": {**(one.format.args(engine.vllm_version) or {}), **one.args},
-        }
-        for one in study.variants
-    ]
 
 
 def _make(

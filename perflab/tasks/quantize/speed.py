@@ -72,6 +72,7 @@ def schedule(
     variants: Iterable[str] = (),
     only_memory: bool = False,
     retry: bool = False,
+    planned: bool = False,
 ) -> Schedule:
     """What is yet to be measured.
 
@@ -85,6 +86,8 @@ def schedule(
         One start a variant with one short point: enough for what vLLM says of its memory.
     retry
         Try again what came to nothing too often.
+    planned
+        Nothing will be started, so that checkpoints need not be there yet.
     """
     wanted = set(variants)
     plans: dict[tuple[str, KvMode], Plan] = {}
@@ -99,7 +102,9 @@ def schedule(
         if only_memory and (server_run or mode != study.kv.modes[-1]):
             continue
         try:
-            plan = plans.get((variant.name, mode)) or planner(variant_experiment(study, variant, mode, folder, version))
+            plan = plans.get((variant.name, mode)) or planner(
+                variant_experiment(study, variant, mode, folder, version, planned=planned)
+            )
         except InputError as error:
             refused[variant.name] = error.what
             continue
