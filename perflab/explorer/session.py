@@ -10,7 +10,7 @@ import numpy as np
 
 from perflab.analysis.kernel_names import short_kernel_name
 from perflab.errors import InputError, PerflabError
-from perflab.explorer import details, wire
+from perflab.explorer import details, requests, wire
 from perflab.explorer.kernels import Matches, Scope, matcher, matches, matching, name_table, occurrence
 from perflab.explorer.pictures import edges_of, matched_columns, picture
 from perflab.explorer.rank_times import RankTimes
@@ -20,6 +20,7 @@ from perflab.explorer.spans import span_sums
 from perflab.messages import say
 from perflab.report.views import typical_step
 from perflab.schema import PHASES
+from perflab.tasks.slow_requests import SlowPoint
 
 Reply = tuple[dict[str, Any], list[bytes]]
 Asked = Mapping[str, Any]
@@ -34,24 +35,24 @@ class Session:
     ----------
     entries
         From `perflab.explorer.sources.entries`.
-    requests
-        Views of single requests; None: none are offered.
+    measured
+        Single requests; None: none are offered.
     """
 
-    def __init__(self, entries: Sequence[Entry], requests: RequestViews | None = None) -> None:
+    def __init__(self, entries: Sequence[Entry], measured: RequestViews | None = None) -> None:
         self.entries = list(entries)
-        self.requests = requests
+        self.measured = measured
         self._answers: dict[str, Callable[[Asked], Reply]] = {
             "open": self._open, "view": self._view, "overview": self._overview, "names": self._names,
             "detail": self._detail, "select": self._select, "kernels": self._kernels,
-            "occurrence": self._occurrence, "bars": self._bars,
+            "occurrence": self._occurrence, "bars": self._bars, "points": self._points,
+            "requests": lambda asked: requests.requests_reply(self._point(asked)),
+            "cause": lambda asked: requests.cause_reply(
+                self._point(asked), [int(one) for one in asked["ids"]], str(asked["metric"])
+            ),
+            "life": lambda asked: requests.life_reply(self._point(asked), int(asked["id_of"])),
+            "similar": self._similar,
         }  # fmt: skip
-        if requests is not None:
-            self._answers |= {
-                "points": lambda asked: requests.points(), "requests": requests.requests, "cause": requests.cause,
-                "life": requests.life,
-                "similar": lambda asked: requests.similar(asked, self.entries),
-            }  # fmt: skip
         self._found = lru_cache(maxsize=16)(_found)
 
     def answer(self, asked: Asked) -> Reply:
@@ -68,13 +69,11 @@ class Session:
 
     def has_requests(self, entry: Entry) -> bool:
         """Whether single requests may be looked at: those of a run directory."""
-        return self.requests is not None and entry.home is not None
+        return self.measured is not None and self.measured.has(entry)
 
     def read(self, run: int) -> ReadPass:
         """The pass of an entry."""
-        if not 0 <= run < len(self.entries):
-            raise InputError(say("explorer.no_run", number=run))
-        return self.entries[run].read()
+        return self._entry({"run": run}).read()
 
     def ranks(self, asked: Asked) -> list[RankTimes]:
         """The ranks a question is about; all unless it says which."""
@@ -219,6 +218,34 @@ class Session:
             "rank": times.rank.rank, "row": row, "start": int(times.start[row]), "end": int(times.end[row]),
             "number": number, "count": count, "name": times.names.full[int(times.name[row])],
         }, []  # fmt: skip
+
+    # Requests
+
+    def _points(self, asked: Asked) -> Reply:
+        return requests.points_reply(self._measured.of(self._entry(asked)))
+
+    def _point(self, asked: Asked) -> SlowPoint:
+        return self._measured.point(self._entry(asked), str(asked["point"]))
+
+    def _similar(self, asked: Asked) -> Reply:
+        """Of the first profiling pass of the run as it was measured."""
+        entry = self._entry(asked)
+        ranks = entry.read().ranks
+        if not ranks:
+            raise InputError(say("explorer.no_trace"))
+        return requests.similar_reply(self._point(asked), int(asked["step"]), ranks[0].rank)
+
+    @property
+    def _measured(self) -> RequestViews:
+        if self.measured is None:
+            raise InputError(say("explorer.no_requests"))
+        return self.measured
+
+    def _entry(self, asked: Asked) -> Entry:
+        number = int(asked["run"])
+        if not 0 <= number < len(self.entries):
+            raise InputError(say("explorer.no_run", number=number))
+        return self.entries[number]
 
     def _search(self, times: RankTimes, asked: Asked) -> Matches | None:
         """What a search found on a rank; None where nothing is sought. `name`: that name exactly."""

@@ -11,26 +11,34 @@ import anywidget
 import traitlets
 
 from perflab.explorer.rank_times import CODES
+from perflab.explorer.requests import RequestViews
 from perflab.explorer.session import Session
 from perflab.explorer.sources import Paths, entries
 from perflab.messages import catalogue
 from perflab.plots import style
 from perflab.plots.request_path import CAUSE_COLOURS, CAUSE_WORDS
 from perflab.tasks.breakdown import BreakdownReport
+from perflab.tasks.slow_requests import SlowReport
 
-MODULES = ("dom", "link", "theme", "timeline", "app")
+MODULES = ("dom", "link", "theme", "scatter", "timeline", "steps", "bars", "kernels", "requests", "app")
 """In the order in which they need one another; `app` is what a page loads."""
-_IMPORT = re.compile(r'^import \{[^}]*\} from "\./\w+\.js";\n', re.MULTILINE)
-_EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class) )", re.MULTILINE)
+_IMPORT = re.compile(r'^import (\{[^}]*\}) from "\./(\w+)\.js";$', re.MULTILINE)
+_EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class) (\w+))", re.MULTILINE)
 
 
 @lru_cache(maxsize=1)
 def module() -> str:
-    """The ES modules in `js/` as one, since a widget is one module: imports between them fall away."""
+    """The ES modules in `js/` as one, since a widget is one module: each in a scope of its own, `app` the outermost."""
     folder = files(__package__) / "js"
-    texts = {name: (folder / f"{name}.js").read_text(encoding="utf-8") for name in MODULES}
-    joined = [_EXPORT.sub("", _IMPORT.sub("", text)) for text in texts.values()]
-    return "\n".join(joined)
+    return "\n".join(_scoped(name, (folder / f"{name}.js").read_text(encoding="utf-8")) for name in MODULES)
+
+
+def _scoped(name: str, text: str) -> str:
+    inner = _IMPORT.sub(r"const \1 = _\2;", text)
+    if name == MODULES[-1]:
+        return inner
+    exported = ", ".join(_EXPORT.findall(inner))
+    return f"const _{name} = (() => {{\n{_EXPORT.sub('', inner)}\nreturn {{ {exported} }};\n}})();"
 
 
 @lru_cache(maxsize=1)
@@ -91,7 +99,7 @@ class Explorer(anywidget.AnyWidget):
 
 
 def explore(
-    runs: Paths | BreakdownReport, *, requests: bool = True, tab: str = "device", **given: Any
+    runs: Paths | BreakdownReport, *, slow: SlowReport | None = None, tab: str = "device", **given: Any
 ) -> Explorer:  # fmt: skip
     """Explore runs, recorded names or loose traces in JupyterLab.
 
@@ -100,8 +108,8 @@ def explore(
     runs
         Run directories, folders that hold some, names of recorded runs, trace files; or a `BreakdownReport`, whose
         traces are then not read again.
-    requests
-        Whether single requests of the runs are offered too, where results have them.
+    slow
+        What `perflab.tasks.slow_requests` answered about these runs, so that it is not worked out again.
     tab
         What is shown first: `device` or `requests`.
     given
@@ -113,7 +121,7 @@ def explore(
         When a path or name is none of these.
     """
     found = entries(runs)
-    return Explorer(Session(found, None), tab=tab, **given)
+    return Explorer(Session(found, RequestViews(slow)), tab=tab, **given)
 
 
 def _facts(session: Session) -> dict[str, Any]:

@@ -6,8 +6,9 @@ export const NS = { us: 1e3, ms: 1e6, s: 1e9 };
 export function el(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
-    if (value === undefined || value === null || value === false) continue;
-    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    if (name.startsWith("aria-") && typeof value === "boolean") made.setAttribute(name, String(value));
+    else if (value === undefined || value === null || value === false) continue;
+    else if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
     else if (name === "style") made.style.cssText = value;
     else made.setAttribute(name, value === true ? "" : String(value));
   }

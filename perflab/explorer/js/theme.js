@@ -12,6 +12,8 @@ function isDark() {
 /** Keep an element's theme that of the page; `changed` is called with the colours, now and whenever they change. */
 export function followTheme(root, changed) {
   const apply = () => {
+    // A widget is made before it is put into the page, and until then has no style.
+    if (!root.isConnected) { requestAnimationFrame(apply); return; }
     root.dataset.theme = isDark() ? "dark" : "light";
     const css = getComputedStyle(root);
     const names = ["paper", "card", "ink", "muted", "line", "grid", "idle", "other", "accent", "alert", "mark"];

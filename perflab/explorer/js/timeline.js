@@ -35,7 +35,7 @@ export function timeline(ask, look, on) {
       if (!reply) return;
       tile = { ...asked, ...unpack(reply) };
       draw();
-      on.drawn?.();
+      report();
       if (!covers()) want();
       learn();
     },
@@ -436,11 +436,25 @@ export function timeline(ask, look, on) {
         if (!data) return;
         const base = data.zero ?? 0;
         told.textContent = look.say("shown", {
-          span: showTime(view[1] - view[0]), from: showTime(view[0] - base), count: tile ? showCount(tile.total) : "…",
+          span: showTime(view[1] - view[0]), from: showTime(view[0] - base), count: tile ? showCount(countShown()) : "…",
         });
       }, 160);
     };
   })();
+
+  /** Activities of the device in the view; a column at its border counts as a whole. */
+  function countShown() {
+    let count = 0;
+    const each = (tile.end - tile.start) / tile.width, isDevice = (one) => places[one.lane] && places[one.lane].kind !== "host";
+    for (const bars of tile.bars.filter((one) => !one.only_named && isDevice(one)))
+      for (let at = 0; at < bars.start.length; at += 1) if (bars.end[at] > view[0] && bars.start[at] < view[1]) count += 1;
+    for (const columns of tile.columns.filter(isDevice))
+      for (let at = 0; at < columns.column.length; at += 1) {
+        const from = tile.start + columns.column[at] * each;
+        if (from + each > view[0] && from < view[1]) count += columns.count[at];
+      }
+    return count;
+  }
 
   canvas.addEventListener("wheel", (event) => {
     if (!data) return;
