@@ -18,7 +18,7 @@ from perflab.plots import bars, style
 
 _CATEGORY = style.CATEGORY_COLOURS
 RUNG_COLOURS = MappingProxyType({
-    "launch": "#0072b2", "capture": "#1f5f66", "teacher": "#009e73", "position": "#e69f00", "name": style.LINE,
+    "launch": "#0072b2", "capture": "#2f747c", "teacher": "#009e73", "position": "#ae8200", "name": style.LINE,
     "none": style.IDLE,
 })  # fmt: skip
 """From what is recorded (cold) over what is inferred (warm) to what is not known (grey)."""

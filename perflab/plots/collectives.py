@@ -19,7 +19,7 @@ from perflab.knowledge.gpus import Link
 from perflab.plots import bars, style
 
 PHASE_ORDER = ("decode", "mixed", "prefill", "all")
-PART_COLOURS: Mapping[str, str] = {"transfer": style.CATEGORY_COLOURS["communication"], "waiting": "#6d3a5c"}
+PART_COLOURS: Mapping[str, str] = {"transfer": style.CATEGORY_COLOURS["communication"], "waiting": "#90527c"}
 """Transfer is what communication is there for and has its colour; waiting is a darker one of the same family."""
 
 _OP_COLOURS: Mapping[str, str] = {

@@ -19,8 +19,8 @@ from perflab.analysis.requests.path import CAUSES
 from perflab.plots import bars, style
 
 CAUSE_COLOURS = MappingProxyType({
-    "arriving": "#9a6a3a", "queued": "#e69f00", "behind_step": "#d8c712", "prefill": "#56b4e9",
-    "others_prefill": "#d55e00", "decode": "#0072b2", "slow_steps": "#cc79a7", "preempted": "#7b61a8",
+    "arriving": "#9a6a3a", "queued": "#ae8200", "behind_step": "#7f8f1a", "prefill": "#2a93cf",
+    "others_prefill": "#d55e00", "decode": "#0072b2", "slow_steps": "#c46a9c", "preempted": "#7b61a8",
     "delivery": "#009e73",
 })  # fmt: skip
 CAUSE_WORDS = MappingProxyType({

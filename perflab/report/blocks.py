@@ -27,15 +27,20 @@ def text_html(text: str) -> str:
     for block in re.split(r"\n\s*\n", text.strip()):
         lines = [line.strip() for line in block.splitlines()]
         if lines and all(line.startswith("- ") for line in lines):
-            blocks.append("<ul>" + "".join(f"<li>{_inline(line[2:])}</li>" for line in lines) + "</ul>")
+            blocks.append("<ul>" + "".join(f"<li>{inline(line[2:])}</li>" for line in lines) + "</ul>")
         elif lines:
-            blocks.append(f"<p>{_inline(' '.join(lines))}</p>")
+            blocks.append(f"<p>{inline(' '.join(lines))}</p>")
     return f'<div class="prose">{"".join(blocks)}</div>'
+
+
+def answer_html(sentences: Sequence[str]) -> str:
+    """The answer to a notebook's question."""
+    return f'<div class="answer">{"".join(f"<p>{inline(sentence)}</p>" for sentence in sentences)}</div>'
 
 
 def caution_html(text: str) -> str:
     """A warning before figures that cannot be taken at face value."""
-    return f'<p class="caution">{_inline(text)}</p>'
+    return f'<p class="caution">{inline(text)}</p>'
 
 
 def file_html(text: str, name: str = "") -> str:
@@ -63,7 +68,7 @@ def runs_html(runs: Sequence[Data]) -> str:
         for note in run.get("notes", ()):
             notes.setdefault(str(note), []).append(str(run["run"]))
     told = "".join(
-        f'<li class="note">{_inline(note)}'
+        f'<li class="note">{inline(note)}'
         + (f' <span class="of">{html.escape(", ".join(of))}</span>' if len(of) < len(runs) else "")
         + "</li>"
         for note, of in notes.items()
@@ -83,7 +88,7 @@ def trust_html(checks: Sequence[Data], *, title: str = "") -> str:
     counts = {state: sum(c["status"] == state for c in checks) for state in ("fail", "warn", "pass", "not_applicable")}
     worst = "fail" if counts["fail"] else "warn" if counts["warn"] else "pass"
     line = say(f"report.trust.{worst}", n=len(checks), **counts)
-    head = f'<p class="trust-line"><span class="pill {worst}">{_state(worst)}</span> {html.escape(line)}</p>'
+    head = f'<p class="trust-line"><span class="pill {worst}">{state_word(worst)}</span> {html.escape(line)}</p>'
     told = [c for c in checks if c["status"] in _OPEN_STATES]
     rest = [c for c in checks if c["status"] not in _OPEN_STATES]
     folded = ""
@@ -98,22 +103,9 @@ def findings_html(findings: Sequence[Data], *, prefix: str = "") -> str:
     """Findings in full: what, how sure, why, what to change, how to confirm."""
     if not findings:
         return f'<p class="quiet">{html.escape(say("report.findings.none"))}</p>'
-    return f'<div class="findings">{"".join(_card(finding, prefix) for finding in _sorted(findings))}</div>'
-
-
-def findings_summary_html(findings: Sequence[tuple[str, Data]]) -> str:
-    """Findings in one line each, the gravest first, with a link to the card; items are (prefix, finding)."""
-    if not findings:
-        return f'<p class="quiet">{html.escape(say("report.findings.none"))}</p>'
-    ordered = sorted(findings, key=lambda item: _rank(item[1]))
-    rows = "".join(
-        f'<li class="{_severity(finding)}"><a href="#{_anchor(finding, prefix)}">'
-        f'<span class="pill {_severity(finding)}">{_severity(finding)}</span>'
-        f'<span class="what">{_inline(str(finding["title"]))} {_of_run(finding)}</span>'
-        f'<span class="impact">{html.escape(impact_text(finding.get("impact")))}</span></a></li>'
-        for prefix, finding in ordered
-    )
-    return f'<ol class="summary">{rows}</ol>'
+    ids = anchors(findings, prefix)
+    cards = sorted(zip(findings, ids, strict=True), key=lambda item: rank(item[0]))
+    return f'<div class="findings">{"".join(_card(finding, its) for finding, its in cards)}</div>'
 
 
 def impact_text(impact: Data | None) -> str:
@@ -127,9 +119,9 @@ def impact_text(impact: Data | None) -> str:
     return f"{value:,.{digits}f} {impact.get('unit', '')}".strip()
 
 
-def _card(finding: Data, prefix: str) -> str:
-    severity = _severity(finding)
-    evidence = "".join(f"<li>{_inline(str(item))}</li>" for item in finding.get("evidence") or ())
+def _card(finding: Data, its: str) -> str:
+    level = severity(finding)
+    evidence = "".join(f"<li>{inline(str(item))}</li>" for item in finding.get("evidence") or ())
     facts = [say("report.findings.confidence", share=units.show_share(float(finding["confidence"])))]
     if impact := impact_text(finding.get("impact")):
         facts.insert(0, say("report.findings.impact", impact=impact))
@@ -137,15 +129,15 @@ def _card(finding: Data, prefix: str) -> str:
         f"<dt>{html.escape(say(f'report.findings.{key}'))}</dt><dd>{shown}</dd>"
         for key, shown in (
             ("evidence", f"<ul>{evidence}</ul>" if evidence else ""),
-            ("change", _inline(str(finding.get("change") or ""))),
-            ("check", _command(str(finding.get("check") or ""))),
+            ("change", inline(str(finding.get("change") or ""))),
+            ("check", command_html(str(finding.get("check") or ""))),
         )
         if shown
     )
     return (
-        f'<article class="finding {severity}" id="{_anchor(finding, prefix)}"><header>'
-        f'<span class="pill {severity}">{severity}</span>'
-        f"<h4>{_inline(str(finding['title']))} {_of_run(finding)}</h4></header>"
+        f'<article class="finding {level}" id="{its}"><header>'
+        f'<span class="pill {level}">{level}</span>'
+        f"<h4>{inline(str(finding['title']))} {_of_run(finding)}</h4></header>"
         f'<p class="quiet">{html.escape(" · ".join(facts))}</p><dl>{rows}</dl></article>'
     )
 
@@ -155,11 +147,11 @@ def _of_run(finding: Data) -> str:
     return f'<span class="of">{html.escape(run)}</span>' if run else ""
 
 
-def _command(text: str) -> str:
+def command_html(text: str) -> str:
     """A command on a line of its own; a sentence as prose."""
     if text.startswith(("perflab ", "vllm ", "nvidia-smi", "python ")) and "`" not in text:
         return f'<pre class="command"><code>{html.escape(text)}</code></pre>'
-    return _inline(text) if text else ""
+    return inline(text) if text else ""
 
 
 def _checks(checks: Sequence[Data]) -> str:
@@ -171,8 +163,8 @@ def _checks(checks: Sequence[Data]) -> str:
             about.append(say("report.trust.undermines", what=undermines))
         told = " · ".join(filter(None, about))
         rows.append(
-            f'<li><span class="pill {check["status"]}">{_state(str(check["status"]))}</span>'
-            f"<span>{_inline(str(check['detail']))}"
+            f'<li><span class="pill {check["status"]}">{state_word(str(check["status"]))}</span>'
+            f"<span>{inline(str(check['detail']))}"
             + (f'<br><span class="of">{html.escape(told)}</span>' if told else "")
             + "</span></li>"
         )
@@ -189,27 +181,32 @@ def _merged(checks: Sequence[Data]) -> list[Data]:
     return list(found.values())
 
 
-def _state(status: str) -> str:
+def state_word(status: str) -> str:
+    """A check's status as a reader reads it, escaped."""
     return html.escape(say(f"report.status.{status}"))
 
 
-def _sorted(findings: Sequence[Data]) -> list[Data]:
-    return sorted(findings, key=_rank)
+def rank(finding: Data) -> tuple[int, float]:
+    """The gravest and surest first."""
+    return _SEVERITIES.index(severity(finding)), -float(finding["confidence"])
 
 
-def _rank(finding: Data) -> tuple[int, float]:
-    return _SEVERITIES.index(_severity(finding)), -float(finding["confidence"])
+def severity(finding: Data) -> str:
+    """Its severity; `info` for one that is not known."""
+    told = str(finding["severity"])
+    return told if told in _SEVERITIES else "info"
 
 
-def _severity(finding: Data) -> str:
-    severity = str(finding["severity"])
-    return severity if severity in _SEVERITIES else "info"
+def anchors(findings: Sequence[Data], prefix: str = "") -> list[str]:
+    """The ids of findings' cards on a page, each another, in the order given."""
+    made: list[str] = []
+    for finding in findings:
+        name = re.sub(r"[^A-Za-z0-9]+", "-", f"{prefix}finding-{finding['id']}-{finding.get('run', '')}").strip("-")
+        made.append(name if name not in made else f"{name}-{len(made)}")
+    return made
 
 
-def _anchor(finding: Data, prefix: str) -> str:
-    return re.sub(r"[^A-Za-z0-9]+", "-", f"{prefix}finding-{finding['id']}-{finding.get('run', '')}").strip("-")
-
-
-def _inline(text: str) -> str:
+def inline(text: str) -> str:
+    """One line of prose: `**strong**` and `` `code` ``; numbers stay with their units."""
     escaped = _UNIT.sub("\u00a0", html.escape(text))
     return _STRONG.sub(r"<strong>\1</strong>", _CODE.sub(r"<code>\1</code>", escaped))

@@ -20,6 +20,7 @@ from perflab.plots.scales import digits, metric_words
 from perflab.report.views import Pieces, run_name
 from perflab.tasks.latency import LatencyReport, MeasuredPoint
 from perflab.tasks.load import LoadAnswer
+from perflab.tasks.machines import machine_at
 
 CAUSES: Mapping[str, str] = {
     "client": "client", "kv_cache": "KV cache full", "batch_limit": "batch full", "compute": "compute",
@@ -323,11 +324,14 @@ def _named(report: LatencyReport) -> list[tuple[str, LoadAnswer]]:
 
 
 def _by_workload(report: LatencyReport) -> dict[tuple[str, str], list[tuple[str, LoadAnswer]]]:
-    """Curves of several loads, by lengths and kind of load."""
+    """Curves of several loads, by lengths and kind of load; those of different machines apart, with its name."""
+    machines = {measured.run: machine_at(measured.source) for measured in report.runs}
+    apart = len(set(machines.values())) > 1
     found: dict[tuple[str, str], list[tuple[str, LoadAnswer]]] = {}
     for name, answer in _named(report):
         if len(answer.curve.table) > 1:
-            found.setdefault((answer.curve.lengths, answer.curve.kind), []).append((name, answer))
+            lengths = f"{answer.curve.lengths}, {machines[answer.curve.run]}" if apart else answer.curve.lengths
+            found.setdefault((lengths, answer.curve.kind), []).append((name, answer))
     return found
 
 

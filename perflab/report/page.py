@@ -6,12 +6,17 @@ import base64
 import html
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from perflab.report import blocks, svg
+from perflab.messages import say
+from perflab.report import blocks, summary, summary_blocks, svg
+from perflab.report.compact import Glyphs
 from perflab.report.show import MEDIA
+from perflab.report.summary import Found
 
+LONG_TABLE = 14
+"""Rows above which a table is folded away."""
 HIDDEN_TAGS = frozenset({"parameters", "injected-parameters", "interactive"})
 _HEADING = re.compile(r"<h([1-6])(?: id=\"[^\"]*\")?>(.*?)</h\1>", re.DOTALL)
 _LEVEL = re.compile(r'<h([1-6]) id="([^"]*)">[^\n]*</h\1>')
@@ -26,16 +31,25 @@ class Heading:
 
     text: str
     anchor: str
+    number: str = ""
 
 
 @dataclass
 class Section:
-    """One notebook: its title, its second-level headings, and its blocks as HTML in order."""
+    """One notebook: its title, its answer, its second-level headings, and its blocks as HTML in order."""
 
     title: str
     anchor: str
+    number: str = ""
     headings: list[Heading] = field(default_factory=list)
     blocks: list[str] = field(default_factory=list)
+    answers: list[Mapping[str, Any]] = field(default_factory=list)
+
+    @property
+    def answer_html(self) -> str:
+        """The answer in its sentences; empty where the notebook states none."""
+        sentences = [sentence for answer in self.answers for sentence in answer["sentences"]]
+        return blocks.answer_html(sentences) if sentences else ""
 
 
 @dataclass
@@ -45,24 +59,54 @@ class Page:
     title: str
     sections: list[Section] = field(default_factory=list)
     runs: list[Mapping[str, Any]] = field(default_factory=list)
-    findings: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
+    findings: list[Found] = field(default_factory=list)
     judged: bool = False
     checks: list[Mapping[str, Any]] = field(default_factory=list)
+    glyphs: Glyphs = field(default_factory=Glyphs)
 
     @property
-    def single(self) -> bool:
-        """Whether the page is one notebook under its own title, which then need not be said twice."""
-        return len(self.sections) == 1 and self.sections[0].title == self.title
+    def answers(self) -> list[Mapping[str, Any]]:
+        """The answers of all sections, in order."""
+        return [answer for section in self.sections for answer in section.answers]
 
     @property
-    def runs_html(self) -> str:
-        """Facts of the runs."""
-        return blocks.runs_html(self.runs) if self.runs else ""
+    def summed_up(self) -> bool:
+        """Whether there is anything to put on a first page."""
+        return bool(self.answers or self.judged or self.checks or self.runs)
 
     @property
-    def findings_html(self) -> str:
-        """Findings, a line each."""
-        return blocks.findings_summary_html(self.findings)
+    def groups(self) -> list[summary.Group]:
+        """Findings over all runs, ranked."""
+        return summary.groups(self.findings)
+
+    @property
+    def distinct_checks(self) -> list[Mapping[str, Any]]:
+        """Checks of all sections, each once: two notebooks check the same traces."""
+        known: dict[tuple[str, ...], Mapping[str, Any]] = {}
+        for check in self.checks:
+            key = tuple(str(check.get(name, "")) for name in ("check", "status", "detail", "source"))
+            known.setdefault(key, check)
+        return list(known.values())
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Short names of runs by their titles, where a title is of one run only."""
+        titles = [str(run.get("title")) for run in self.runs]
+        pairs = zip(titles, self.runs, strict=True)
+        return {title: str(run["run"]) for title, run in pairs if titles.count(title) == 1}
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """The first page's pieces as HTML, by the name the template gives them."""
+        return {
+            "answer": summary_blocks.answer_html(self.answers),
+            "findings": summary_blocks.findings_html(self.groups, self.names),
+            "next": summary_blocks.next_html(self.groups),
+            "trust": summary_blocks.trust_html(self.distinct_checks),
+            "source": summary_blocks.source_html(self.runs) if self.runs else "",
+            "all_findings": summary_blocks.all_findings_html(self.groups, self.names),
+            "runs": blocks.runs_html([{**run, "notes": ()} for run in self.runs]) if self.runs else "",
+        }
 
 
 def build_page(notebooks: list[Any], title: str | None, *, show_code: bool) -> Page:
@@ -80,7 +124,7 @@ def build_page(notebooks: list[Any], title: str | None, *, show_code: bool) -> P
 
 def _section(page: Page, notebook: Any, number: int, show_code: bool) -> Section:
     prefix = f"s{number}-"
-    section = Section(title=f"Part {number}", anchor=f"s{number}")
+    section = Section(title=f"Part {number}", anchor=f"s{number}", number=str(number))
     for index, cell in enumerate(notebook.cells):
         if HIDDEN_TAGS & set(cell.metadata.get("tags", [])):
             continue
@@ -90,12 +134,12 @@ def _section(page: Page, notebook: Any, number: int, show_code: bool) -> Section
             if show_code and cell.source.strip():
                 section.blocks.append(_pre(cell.source, "code"))
             for place, output in enumerate(cell.get("outputs", [])):
-                section.blocks.append(_output(page, output, prefix, f"{prefix}c{index}o{place}"))
-    return _without_empty_headings(section)
+                section.blocks.append(_output(page, section, output, prefix, f"{prefix}c{index}o{place}"))
+    return _without_empty_headings(page, section)
 
 
-def _without_empty_headings(section: Section) -> Section:
-    """Drop headings with nothing under them: what stood there has moved to the head of the page."""
+def _without_empty_headings(page: Page, section: Section) -> Section:
+    """Drop headings with nothing under them: what stood there has moved to the head of the page. Number the others."""
     section.blocks = [block for block in section.blocks if block]
     alone = [_LEVEL.fullmatch(block) for block in section.blocks]
     leads = [_LEVEL.match(block) for block in section.blocks]
@@ -106,8 +150,23 @@ def _without_empty_headings(section: Section) -> Section:
     }
     gone = {match.group(2) for index in empty if (match := alone[index])}
     section.blocks = [block for index, block in enumerate(section.blocks) if index not in empty]
-    section.headings = [heading for heading in section.headings if heading.anchor not in gone]
+    kept = [heading for heading in section.headings if heading.anchor not in gone]
+    section.headings = [replace(one, number=f"{section.number}.{n}") for n, one in enumerate(kept, start=1)]
+    numbers = {heading.anchor: heading.number for heading in section.headings}
+    section.blocks = [_numbered(block, numbers) for block in section.blocks]
+    # Where a finding stands was noted by its heading's anchor, whose number is known only now.
+    page.findings = [replace(one, number=numbers.get(one.number, one.number)) for one in page.findings]
     return section
+
+
+def _numbered(block: str, numbers: Mapping[str, str]) -> str:
+    def with_number(match: re.Match[str]) -> str:
+        number = numbers.get(match.group(2))
+        start = match.group().index(">") + 1
+        told = f'<span class="number">{number}</span> ' if number else ""
+        return match.group()[:start] + told + match.group()[start:]
+
+    return _LEVEL.sub(with_number, block)
 
 
 def _markdown(section: Section, source: str, prefix: str) -> str:
@@ -139,7 +198,7 @@ def _within_page(match: re.Match[str]) -> str:
     return f"{text} ({target})" if target.startswith("http") and target not in text else text
 
 
-def _output(page: Page, output: Any, prefix: str, unique: str) -> str:
+def _output(page: Page, section: Section, output: Any, prefix: str, unique: str) -> str:
     if output.output_type == "stream":
         return _pre(_without_escapes(output.text), "stderr" if output.name == "stderr" else "stdout")
     if output.output_type == "error":
@@ -148,36 +207,57 @@ def _output(page: Page, output: Any, prefix: str, unique: str) -> str:
     data = output.get("data", {})
     ours = data.get(MEDIA)
     if ours is not None:
-        return _ours(page, ours, data, prefix, unique)
-    return _foreign(data, output.get("metadata", {}), unique)
+        return _ours(page, section, ours, data, prefix, unique)
+    return _foreign(page, data, output.get("metadata", {}), unique)
 
 
-def _ours(page: Page, ours: Mapping[str, Any], data: Mapping[str, Any], prefix: str, unique: str) -> str:
+def _ours(
+    page: Page, section: Section, ours: Mapping[str, Any], data: Mapping[str, Any], prefix: str, unique: str
+) -> str:
     kind = ours["kind"]
     if kind == "figure":
-        drawing = svg.inline_svg(_text(data["image/svg+xml"]), unique, str(ours["alt"]))
+        drawing = svg.inline_svg(_text(data["image/svg+xml"]), unique, str(ours["alt"]), page.glyphs)
         return _figure(drawing)
     if kind == "runs":
         known = {run["run"] for run in page.runs}
         page.runs += [run for run in ours["runs"] if run["run"] not in known]
         return ""
+    if kind == "answer":
+        section.answers.append(ours)
+        return ""
     if kind == "findings":
         page.judged = True
         # What two notebooks find alike is told once at the head.
-        told = [finding for _, finding in page.findings]
-        page.findings += [(prefix, finding) for finding in ours["findings"] if finding not in told]
+        told = [one.finding for one in page.findings]
+        here = section.headings[-1].anchor if section.headings else section.number
+        ids = blocks.anchors(ours["findings"], prefix)
+        page.findings += [
+            Found(finding, its, here) for finding, its in zip(ours["findings"], ids, strict=True) if finding not in told
+        ]
         return blocks.findings_html(ours["findings"], prefix=prefix)
     if kind == "trust":
         page.checks += ours["checks"]
         return blocks.trust_html(ours["checks"], title=ours.get("title", ""))
+    if kind == "table":
+        return _table(ours, _text(data["text/html"]))
     return _text(data["text/html"])
 
 
-def _foreign(data: Mapping[str, Any], metadata: Mapping[str, Any], unique: str) -> str:
+def _table(ours: Mapping[str, Any], text: str) -> str:
+    """A long table folded away under its caption; it opens in print."""
+    rows = int(ours.get("rows") or 0)
+    if rows <= LONG_TABLE:
+        return text
+    caption = str(ours.get("caption") or "")
+    told = say("summary.rows", caption=caption, n=rows) if caption else say("summary.rows_only", n=rows)
+    return f'<details class="long"><summary>{html.escape(told)}</summary>{text}</details>'
+
+
+def _foreign(page: Page, data: Mapping[str, Any], metadata: Mapping[str, Any], unique: str) -> str:
     """Outputs that are not ours: pictures, HTML, Markdown or plain text, whichever comes first."""
     plain = _text(data.get("text/plain", ""))
     if "image/svg+xml" in data:
-        return _figure(svg.inline_svg(_text(data["image/svg+xml"]), unique, plain))
+        return _figure(svg.inline_svg(_text(data["image/svg+xml"]), unique, plain, page.glyphs))
     for media in ("image/png", "image/jpeg"):
         if media in data:
             raw = _text(data[media]).replace("\n", "")
@@ -196,7 +276,7 @@ def _pre(text: str, kind: str) -> str:
 
 
 def _figure(drawing: str) -> str:
-    return f'<figure><div class="scroll" tabindex="0">{drawing}</div></figure>'
+    return f'<figure><div class="scroll">{drawing}</div></figure>'
 
 
 def _text(value: Any) -> str:

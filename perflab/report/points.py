@@ -17,6 +17,7 @@ from perflab.read.bench_result import VLLM
 from perflab.report.views import Pieces, run_name
 from perflab.runs import Run
 from perflab.tasks.latency import LatencyReport
+from perflab.tasks.machines import in_order, machine_at
 from perflab.tasks.observed import observed
 from perflab.tasks.observed import spans as measured_spans
 
@@ -33,6 +34,7 @@ def points_table(report: LatencyReport) -> pd.DataFrame:
     """A row a measured point, by run, workload and load: the latencies and rates a reader looks at first.
 
     Where another client than vLLM's measured, it is named, and so are the metrics it does not define as vLLM does.
+    Where the runs come from several machines, `machine` tells them apart, those of one together.
     """
     points = named_points(report)
     points["load"] = points["lengths"] + " " + points["load"]
@@ -43,16 +45,23 @@ def points_table(report: LatencyReport) -> pd.DataFrame:
         for name in _POINT_COLUMNS
         if (own[name] if name in own else name not in _ONLY_IF_ANY or points[name].nunique() > 1)
     ]
-    return points[shown].rename(columns=_POINT_COLUMNS)
+    table = points[shown].rename(columns=_POINT_COLUMNS)
+    machines = points["machine"]
+    if machines.nunique() < 2:
+        return table
+    order = sorted(range(len(table)), key=lambda row: in_order(machines).index(machines.iloc[row]))
+    return table.assign(machine=machines).iloc[order].reset_index(drop=True)
 
 
 def named_points(report: LatencyReport) -> pd.DataFrame:
-    """`LatencyReport.points` with `run` the directory's name and `lengths`, what was sent: `512/128`.
+    """`LatencyReport.points` with `run` the directory's name, `machine`, and `lengths`, what was sent: `512/128`.
 
     Runs and workloads come in the order given, loads by how many requests they put on the server.
     """
     points = report.points.assign(
-        run=[run_name(measured.source) for measured in report.runs], lengths=_workloads(report)
+        run=[run_name(measured.source) for measured in report.runs],
+        lengths=_workloads(report),
+        machine=[machine_at(measured.source) for measured in report.runs],
     )
     points["place"] = range(len(points))
     points["group"] = points.groupby(["run", "lengths"])["place"].transform("min")
@@ -93,12 +102,12 @@ def limits(report: LatencyReport, **given: float | None) -> dict[str, float | No
 
 
 def throughput_pieces(report: LatencyReport) -> Pieces:
-    """For `plot_throughput_latency`: all runs together, one figure a workload that has more than one point."""
+    """For `plot_throughput_latency`: the runs of a machine together, a figure a workload with more than one point."""
     points = named_points(report)
     colours = _colours(points["run"])
     return [
-        {"points": group, "of": str(lengths), "colours": colours}
-        for lengths, group in points.groupby("lengths", sort=False)
+        {"points": group, "of": _apart(points, str(lengths), str(machine)), "colours": colours}
+        for (lengths, machine), group in points.groupby(["lengths", "machine"], sort=False)
         if len(group[["run", "load"]].drop_duplicates()) > 1
     ]
 
@@ -106,21 +115,22 @@ def throughput_pieces(report: LatencyReport) -> Pieces:
 def latency_pieces(report: LatencyReport) -> Pieces:
     """For `plot_latency_distributions`: values of single requests.
 
-    Where several runs share a workload and load, a figure for that with a curve a run; for the other runs a figure
-    each with a curve a workload and load.
+    Where several runs of one machine share a workload and load, a figure for that with a curve a run; for the other
+    runs a figure each with a curve a workload and load.
     """
     values = _values(report)
     points = named_points(report)
     loads = list(dict.fromkeys(points["lengths"] + " " + points["load"]))
     values = values.sort_values("load", key=lambda column: column.map(loads.index), kind="stable")
     colours = _colours(points["run"]) | _colours(loads)
-    shared = values.groupby("load")["run"].transform("nunique") > 1
+    shared = values.groupby(["load", "machine"])["run"].transform("nunique") > 1
     compared = set(values.loc[shared, "run"])
     alone = values[~values["run"].isin(compared)]
     return [
-        {"values": group.assign(series=group[series]), "of": str(of), "colours": colours}
+        {"values": group.assign(series=group[series]), "of": told, "colours": colours}
         for part, by, series in ((values[shared], "load", "run"), (alone, "run", "load"))
-        for of, group in part.groupby(by, sort=False)
+        for (of, machine), group in part.groupby([by, "machine"], sort=False)
+        for told in [_apart(values, str(of), str(machine)) if by == "load" else str(of)]
     ]
 
 
@@ -135,6 +145,11 @@ def request_pieces(report: LatencyReport) -> Pieces:
     return [piece for _, piece in best.values()]
 
 
+def _apart(frame: pd.DataFrame, of: str, machine: str) -> str:
+    """What a figure is of, with its machine where there are several."""
+    return f"{of}, {machine}" if frame["machine"].nunique() > 1 else of
+
+
 def _colours(names: Iterable[str]) -> dict[str, str]:
     """A colour for each name, the same in all figures of a report."""
     distinct = list(dict.fromkeys(names))
@@ -144,12 +159,14 @@ def _colours(names: Iterable[str]) -> dict[str, str]:
 def _values(report: LatencyReport) -> pd.DataFrame:
     tables = [
         latency_values(measured.requests, measured.chunks).assign(
-            run=run_name(measured.source), load=f"{workload} {measured.point.load.label}"
+            run=run_name(measured.source),
+            load=f"{workload} {measured.point.load.label}",
+            machine=machine_at(measured.source),
         )
         for measured, workload in zip(report.runs, _workloads(report), strict=True)
         if measured.requests is not None
     ]
-    columns = ["metric", "value_ms", "run", "load"]
+    columns = ["metric", "value_ms", "run", "load", "machine"]
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame({name: [] for name in columns})
 
 

@@ -13,8 +13,10 @@ from typing import Any, cast
 from perflab import __version__
 from perflab.errors import InputError
 from perflab.messages import say
+from perflab.report.palette import colours_css
 
 _TEMPLATES = Path(str(files(__package__) / "templates"))
+_STYLES = ("style.css", "print.css")
 _EMPTY = {"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
 _REFERRING = {"src", "href", "xlink:href", "srcset", "action", "formaction", "poster", "background", "data", "cite"}
 _CSS_REFERENCE = re.compile(r"@import|url\(\s*['\"]?(?!#|data:|['\"])", re.IGNORECASE)
@@ -54,10 +56,16 @@ def page_html(notebooks: list[Any], *, title: str | None = None, show_code: bool
     exporter = make(template_name="perflab", template_file="index.html.j2", extra_template_basedirs=[str(_TEMPLATES)])
     resources = {
         "page": page, "say": say, "version": __version__, "made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "css": (_TEMPLATES / "perflab" / "style.css").read_text(encoding="utf-8"),
+        "css": page_css(),
     }  # fmt: skip
     text, _ = exporter.from_notebook_node(node(_EMPTY), resources=resources)
     return str(text)
+
+
+def page_css() -> str:
+    """The style sheet of every page: colours, screen, print."""
+    folder = _TEMPLATES / "perflab"
+    return "\n".join([colours_css(), *((folder / name).read_text(encoding="utf-8") for name in _STYLES)])
 
 
 def external_references(text: str) -> list[str]:

@@ -24,6 +24,8 @@ from perflab.analysis.checks import Check
 from perflab.messages import say
 from perflab.plots import style
 from perflab.report import blocks, svg
+from perflab.report.alternative import describe
+from perflab.report.answers import Answer
 from perflab.report.tables import table_html
 from perflab.tasks.provenance import Provenance
 
@@ -94,8 +96,13 @@ def show_message(name: str, **fields: Any) -> None:
 def show_runs(provenances: Iterable[Provenance]) -> None:
     """Show what ran: facts side by side, and what a reader must know before any figure."""
     runs = [
-        {"run": p.run, "title": p.title, "facts": list(p.facts.items()), "notes": list(p.notes)} for p in provenances
-    ]
+        {
+            "run": p.run, "title": p.title, "facts": list(p.facts.items()), "notes": list(p.notes),
+            "machine": p.machine, "hardware": p.hardware, "model": p.model, "created": p.created[:10],
+            "engine": p.facts.get("Engine"), "status": p.status, "reason": p.reason,
+        }
+        for p in provenances
+    ]  # fmt: skip
     text = "\n".join(f"{run['run']}: {run['facts']}" for run in runs)
     _emit("runs", {"runs": runs}, blocks.runs_html(runs), text)
 
@@ -115,6 +122,15 @@ def show_caution(checks: Iterable[Check], *conclusions: str) -> None:
         _emit("caution", {"text": text}, blocks.caution_html(text), text)
 
 
+def show_answer(answer: Answer) -> None:
+    """Show what the notebook comes to, in one or two sentences; a report has it on its first page."""
+    text = "\n\n".join(answer.sentences)
+    tiles = [dataclasses.asdict(tile) for tile in answer.tiles]
+    runs = {name: dict(figures) for name, figures in answer.runs.items()}
+    data = {"sentences": list(answer.sentences), "tiles": tiles, "runs": runs}
+    _emit("answer", data, blocks.answer_html(answer.sentences), text)
+
+
 def show_findings(findings: Iterable[Any]) -> None:
     """Show findings (records as in the JSON contract) in full, the gravest first."""
     plain = [_plain(finding) for finding in findings]
@@ -123,8 +139,8 @@ def show_findings(findings: Iterable[Any]) -> None:
 
 
 def _show_figure(figure: Figure) -> None:
-    described = svg.describe(figure)
     document, picture = svg.svg_of(figure), base64.b64encode(svg.png_of(figure)).decode("ascii")
+    described = describe(figure)
     # Closed, or Jupyter would show it a second time at the end of the cell.
     pyplot.close(figure)
     width, height = figure.get_size_inches() * 96

@@ -8,10 +8,16 @@ import re
 from typing import Any
 
 import matplotlib as mpl
+from matplotlib.collections import Collection
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from perflab.plots import style
+from perflab.report.alternative import describe as describe
+from perflab.report.compact import Glyphs, compact
 
+_MARKS, _VERTICES = 700, 4000
+"""More marks or corners than these are drawn as pixels."""
 _ID = re.compile(r'\bid="([^"]+)"')
 _REFERENCE = re.compile(r'(url\(#|xlink:href="#|\bhref="#)([^")]+)')
 _SIZE = re.compile(r'<svg\b[^>]*?\bwidth="([\d.]+)pt"')
@@ -20,8 +26,12 @@ _VARIABLE = {colour.lower(): f"var(--{name})" for name, colour in style.INTERFAC
 
 
 def svg_of(figure: Figure) -> str:
-    """The figure as an SVG document without date, the same for the same figure; text as outlines."""
+    """The figure as an SVG document without date, the same for the same figure; text as outlines.
+
+    What consists of thousands of marks becomes a picture within the drawing, since a page would hold each of them.
+    """
     buffer = io.StringIO()
+    _flatten(figure)
     with mpl.rc_context({**style.rc(), "svg.hashsalt": "perflab"}):
         # On paper, not transparent: JupyterLab's dark theme lays nothing light under an SVG.
         figure.savefig(buffer, format="svg", dpi=200, metadata={"Date": None, "Creator": None})
@@ -36,11 +46,29 @@ def png_of(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
-def inline_svg(document: str, prefix: str, alt: str) -> str:
+def _flatten(figure: Figure) -> None:
+    """Have large collections and long lines drawn as pixels, at 200 to the inch."""
+    for artist in figure.findobj():
+        found: Any = artist
+        if isinstance(artist, Collection):
+            marks = max(len(found.get_offsets()), len(found.get_paths()))
+            vertices = sum(len(path.vertices) for path in found.get_paths()[:_MARKS])
+            many = marks > _MARKS or vertices > _VERTICES
+        elif isinstance(artist, Line2D):
+            marker = artist.get_marker() not in (None, "", "None", " ")
+            many = len(found.get_xdata()) > (_MARKS if marker else _VERTICES)
+        else:
+            continue
+        if many:
+            artist.set_rasterized(True)
+
+
+def inline_svg(document: str, prefix: str, alt: str, glyphs: Glyphs | None = None) -> str:
     """An SVG document made fit to stand in an HTML page.
 
     Ids get a prefix (several figures share a page), interface colours become CSS variables (light and dark), and
-    the element bears its text alternative. Width and height go; the drawing's own width becomes its CSS width.
+    the element bears its text alternative. Width and height go; the drawing's own width becomes its CSS width. With
+    `glyphs` letters are drawn from what the page holds once.
     """
     start = document.index("<svg")
     body = re.sub(r"<metadata>.*?</metadata>", "", document[start:], flags=re.DOTALL)
@@ -52,13 +80,5 @@ def inline_svg(document: str, prefix: str, alt: str) -> str:
     head, rest = body.split(">", 1)
     head = re.sub(r'\s(?:width|height|xmlns(?::\w+)?|version)="[^"]*"', "", head)
     label = html.escape(alt, quote=True)
-    return f'{head} role="img" aria-label="{label}" style="width:{width}">{rest}'.strip()
-
-
-def describe(figure: Figure) -> dict[str, Any]:
-    """What a figure shows, in words: `title`, the `axes` with their labels, and `alt`, one sentence of all."""
-    axes = [{"x": ax.get_xlabel(), "y": ax.get_ylabel().replace("\n", " ")} for ax in figure.axes if ax.axison]
-    title = style.title_of(figure)
-    labels = list(dict.fromkeys(label for ax in axes for label in ax.values() if label))
-    alt = f"{title}. Axes: {'; '.join(labels)}." if labels else f"{title}."
-    return {"title": title, "axes": axes, "alt": alt}
+    whole = f'{head} role="img" aria-label="{label}" style="width:{width}">{rest}'.strip()
+    return whole if glyphs is None else compact(whole, glyphs)

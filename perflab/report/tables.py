@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -12,6 +12,8 @@ import pandas as pd
 from perflab import units
 from perflab.analysis.kernel_names import short_kernel_name
 
+MACHINE = "machine"
+"""The column whose values head groups of rows."""
 _NOT_MEASURED = '<td class="num na" title="not measured">–</td>'
 _TIMES = ((units.NS_PER_S, "s"), (units.NS_PER_MS, "ms"), (units.NS_PER_US, "µs"))
 _SIZES = ((1024**4, "TiB"), (units.GIB, "GiB"), (1024**2, "MiB"), (1024, "KiB"))
@@ -35,23 +37,39 @@ def table_html(
         Column -> heading, where the column's own name in words will not do.
     limit
         Rows shown; the caption tells how many there are.
+
+    A column `machine` becomes headings over the rows of each machine, since figures of one say nothing about another.
     """
     shown = frame.head(limit)
+    machines = [str(name) for name in shown[MACHINE]] if MACHINE in shown else []
+    frame, shown = (one.drop(columns=MACHINE, errors="ignore") for one in (frame, shown))
     columns = [_column(str(name), frame[name], (names or {}).get(str(name))) for name in frame.columns]
     heads = "".join(f'<th scope="col" class="{cls}">{html.escape(title)}</th>' for title, cls, _ in columns)
-    rows = "".join(
+    written = [
         "<tr>" + "".join(write(value) for (_, _, write), value in zip(columns, row, strict=True)) + "</tr>"
         for row in shown.itertuples(index=False, name=None)
-    )
+    ]
+    rows = f"<tbody>{''.join(written)}</tbody>" if not machines else _by_machine(written, machines, len(columns))
     if not len(frame):
-        rows = f'<tr><td colspan="{max(len(columns), 1)}" class="na">no rows</td></tr>'
+        rows = f'<tbody><tr><td colspan="{max(len(columns), 1)}" class="na">no rows</td></tr></tbody>'
     if len(frame) > limit:
         caption = f"{caption} (the first {limit} of {len(frame):,})".strip()
     told = f"<caption>{html.escape(caption)}</caption>" if caption else ""
+    name = html.escape(caption or "table", quote=True)
     return (
-        f'<div class="scroll" tabindex="0"><table class="pl">{told}<thead><tr>{heads}</tr></thead>'
-        f"<tbody>{rows}</tbody></table></div>"
+        f'<div class="scroll" tabindex="0" role="group" aria-label="{name}"><table class="pl">{told}'
+        f"<thead><tr>{heads}</tr></thead>{rows}</table></div>"
     )
+
+
+def _by_machine(rows: Sequence[str], machines: Sequence[str], columns: int) -> str:
+    """Rows under a heading for each machine, in the order in which machines come."""
+    parts = []
+    for machine in dict.fromkeys(machines):
+        mine = "".join(row for row, its in zip(rows, machines, strict=True) if its == machine)
+        head = f'<th scope="rowgroup" colspan="{columns}">{html.escape(machine)}</th>'
+        parts.append(f'<tbody><tr class="group">{head}</tr>{mine}</tbody>')
+    return "".join(parts)
 
 
 def _column(name: str, values: pd.Series[Any], heading: str | None) -> tuple[str, str, Callable[[Any], str]]:

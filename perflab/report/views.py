@@ -14,6 +14,7 @@ import pandas as pd
 from perflab import places
 from perflab.errors import InputError
 from perflab.experiment import Plan
+from perflab.messages import say
 from perflab.plots.breakdown import parts_of_phases
 from perflab.plots.timeline import span_of_step
 from perflab.runs import Run, is_run, open_run
@@ -24,6 +25,8 @@ from perflab.tasks.traces import exports
 Pieces = list[dict[str, Any]]
 
 _GROUPS = (*GROUPS, "idle")
+_ALIKE = 0.01
+"""Ranks whose components differ by less than this share are filled alike."""
 
 
 def run_name(source: Path) -> str:
@@ -147,13 +150,28 @@ def memory_table(memory: pd.DataFrame, runs: list[Run]) -> pd.DataFrame:
 
 
 def memory_pieces(memory: pd.DataFrame) -> Pieces:
-    """For `plot_memory`: the first rank of all runs on GPUs of a `memory_table`; none where nothing is known.
+    """For `plot_memory`: all runs on GPUs of a `memory_table`; none where nothing is known.
 
-    Ranks are filled alike, and the engine logs some components only once.
+    Ranks that agree in all that they both tell are one bar, `each of 2 ranks`: the engine logs some components, as the
+    KV cache, only once, and gives every rank the same. Ranks that differ have a bar each, with what each of them told.
     """
-    first = memory.groupby("run")["rank"].transform("min") == memory["rank"]
-    on_gpu = memory[(memory["device"] == "GPU") & first]
-    return [{"memory": on_gpu}] if len(on_gpu) else []
+    on_gpu = memory[memory["device"] == "GPU"]
+    if on_gpu.empty:
+        return []
+    return [{"memory": pd.concat([_ranks_of(group) for _, group in on_gpu.groupby("run", sort=False)])}]
+
+
+def _ranks_of(memory: pd.DataFrame) -> pd.DataFrame:
+    """One run's memory, alike ranks taken as one; `run` says for how many ranks its rows hold."""
+    ranks = memory["rank"].nunique()
+    if ranks < 2:
+        return memory
+    sizes = memory.groupby("component")["bytes"]
+    alike = bool(((sizes.max() - sizes.min()) <= _ALIKE * sizes.max()).all())
+    name = str(memory["run"].iloc[0])
+    if alike:
+        return memory.drop_duplicates("component").assign(rank=0, run=say("memory.each_rank", run=name, n=ranks))
+    return memory.assign(run=[say("memory.rank", run=name, rank=rank) for rank in memory["rank"]])
 
 
 def runs_in(folder: str | Path) -> list[Run]:

@@ -7,11 +7,15 @@ from dataclasses import dataclass
 
 from perflab import units
 from perflab.runs import Hardware, Run, StepRecords
+from perflab.tasks.machines import machine_of
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """The facts of one run in words a reader understands; None where the run does not tell."""
+    """The facts of one run in words a reader understands; None where the run does not tell.
+
+    `machine` is what makes speeds comparable (`perflab.tasks.machines`), without how many GPUs were used.
+    """
 
     run: str
     title: str
@@ -29,6 +33,7 @@ class Provenance:
     notes: tuple[str, ...]
     step_records: int = 0
     step_record_ns: float | None = None
+    machine: str = ""
 
     @property
     def facts(self) -> dict[str, str]:
@@ -87,6 +92,7 @@ def _provenance(run: Run) -> Provenance:
         notes=tuple(m.notes),
         step_records=sum(one.records or 0 for one in m.step_records),
         step_record_ns=_mean_record_ns(m.step_records),
+        machine=machine_of(m.hardware, m.engine.flavour),
     )
 
 

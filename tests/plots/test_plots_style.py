@@ -30,13 +30,8 @@ def test_interface_colours_are_no_colour_of_a_kernel_category() -> None:
 
 
 def test_text_stands_out_on_every_fill() -> None:
-    def luminance(colour: str) -> float:
-        r, g, b = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour))
-        return 0.2126 * r + 0.7152 * g + 0.0722 * b
-
-    for colour in (*style.CATEGORY_COLOURS.values(), *style.COMPONENT_COLOURS.values()):
-        dark, light = sorted((luminance(colour), luminance(style.readable_on(colour))))
-        assert (light + 0.05) / (dark + 0.05) >= 3.0, colour
+    for colour in (*style.CATEGORY_COLOURS.values(), *style.COMPONENT_COLOURS.values(), *style.SERIES):
+        assert style.contrast(style.readable_on(colour), colour) >= 4.5, colour
 
 
 def test_drawing_leaves_the_readers_settings_alone() -> None:

@@ -59,7 +59,8 @@ EVERYWHERE = {
     "findings": blocks.findings_html(
         [finding(id=EVIL, title=EVIL, evidence=[EVIL], change=EVIL, check=EVIL, run=EVIL, severity=EVIL)]
     ),
-    "summary": blocks.findings_summary_html([("s1-", finding(title=EVIL, run=EVIL, severity=EVIL))]),
+    "answer": blocks.answer_html([EVIL]),
+    "machine": table_html(pd.DataFrame({"run": ["a"], "machine": [EVIL]})),
     "file": blocks.file_html(EVIL, EVIL),
     "caution": blocks.caution_html(EVIL),
     "table": table_html(pd.DataFrame({"name": [EVIL], EVIL: [EVIL], "dur_ns": [1]}), caption=EVIL),
@@ -130,11 +131,17 @@ def test_a_finding_says_what_how_sure_why_and_what_to_do() -> None:
     assert page.all("article")[0]["id"] == "s2-finding-idle-host-a"
 
 
-def test_the_summary_links_to_the_card_gravest_first() -> None:
-    entries = [("s1-", finding(severity="info", title="Small")), ("s2-", finding(severity="critical", title="Big"))]
-    page = Page(blocks.findings_summary_html(entries))
-    assert page.text.index("Big") < page.text.index("Small")
-    assert page.all("a")[0]["href"] == "#s2-finding-idle-host-a"
+def test_two_findings_of_one_rule_and_run_have_cards_of_their_own() -> None:
+    twice = [finding(title="Prefill"), finding(title="Decode"), finding(run="b")]
+    ids = [card["id"] for card in Page(blocks.findings_html(twice, prefix="s1-")).all("article")]
+    assert sorted(filter(None, ids)) == sorted(blocks.anchors(twice, "s1-")) and len(set(ids)) == 3
+
+
+def test_rows_of_different_machines_stand_under_their_machine() -> None:
+    frame = pd.DataFrame({"run": ["a", "b", "c"], "rate": [1, 2, 3], "machine": ["H200", "CPU", "H200"]})
+    page = Page(table_html(frame))
+    assert page.text == "run rate H200 a 1 c 3 CPU b 2"
+    assert [head.get("scope") for head in page.all("th")] == ["col", "col", "rowgroup", "rowgroup"]
 
 
 @pytest.mark.parametrize(

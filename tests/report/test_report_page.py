@@ -10,9 +10,10 @@ from test_report_blocks import Page
 
 from perflab.errors import InputError
 from perflab.report import execute, render, report
+from perflab.report.alternative import describe
 from perflab.report.rendering import external_references, page_html
 from perflab.report.show import MEDIA
-from perflab.report.svg import describe, inline_svg, svg_of
+from perflab.report.svg import inline_svg, svg_of
 from perflab.runs import Run
 
 V4: Any = nbformat.v4
@@ -155,7 +156,7 @@ def test_figures_follow_the_theme_and_keep_their_ids_apart() -> None:
     for colour in style.INTERFACE.values():
         assert colour not in a
     assert "var(--ink)" in a and style.CATEGORY_COLOURS["gemm"] in a
-    assert 'aria-label="Title with &quot;quotes&quot; &amp; &lt;tags&gt;. Axes: time (ms)."' in a
+    assert 'aria-label="Title with &quot;quotes&quot; &amp; &lt;tags&gt;. Axes: time (ms). ' in a
     ids = [{attrs["id"] for _, attrs in Page(svg).tags if attrs.get("id")} for svg in (a, b)]
     assert ids[0] and not ids[0] & ids[1]
     assert external_references(a) == []

@@ -1,6 +1,7 @@
 """Answers of the tasks cut for figures, and the sentences about them."""
 
 import dataclasses
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from perflab import schema, units
 from perflab.errors import InputError
 from perflab.experiment import plan, read_experiment
-from perflab.report import points, sentences, views
+from perflab.report import answers, load_views, points, sentences, views
 from perflab.runs import Load, Run
 from perflab.tasks.breakdown import BreakdownReport, RankBreakdown, breakdown
 from perflab.tasks.latency import LatencyReport, latency
@@ -128,14 +129,40 @@ def test_a_workload_of_one_load_has_no_curve(measured: LatencyReport) -> None:
     assert points.throughput_pieces(dataclasses.replace(measured, runs=measured.runs[:1])) == []
 
 
-def test_values_are_compared_where_runs_share_a_load_and_colours_agree(measured: LatencyReport, run: Run) -> None:
+def test_values_are_compared_where_runs_share_a_load_and_colours_agree(
+    measured: LatencyReport, run: Run, tmp_path: Path
+) -> None:
     (alone,) = points.latency_pieces(measured)
     assert alone["of"] == "small" and list(dict.fromkeys(alone["values"]["series"])) == ["16/5 c1", "16/5 c4"]
-    other = [dataclasses.replace(m, source=Path("/x/other.json"), run="other") for m in measured.runs]
+    shutil.copytree(run.path, tmp_path / "other")
+    moved = [tmp_path / "other" / m.source.relative_to(run.path) for m in measured.runs]
+    other = [dataclasses.replace(m, source=at, run="other") for m, at in zip(measured.runs, moved, strict=True)]
     both = points.latency_pieces(dataclasses.replace(measured, runs=[*measured.runs, *other]))
     assert [p["of"] for p in both] == ["16/5 c1", "16/5 c4"]
-    assert set(both[0]["values"]["series"]) == {"small", "other.json"}
+    assert set(both[0]["values"]["series"]) == {"small", "other"}
     assert both[0]["colours"] == both[1]["colours"]
+
+
+def test_runs_of_two_machines_never_share_a_figure_or_a_table_without_a_heading(run: Run, tmp_path: Path) -> None:
+    """The same loads on a CPU: a reader who skips the first page must not take them for a slow GPU."""
+    shutil.copytree(run.path, tmp_path / "on-cpu")
+    manifest = msgspec.json.decode((tmp_path / "on-cpu" / "manifest.json").read_bytes())
+    manifest |= {"title": "On a CPU", "hardware": {"cpu": "AMD EPYC", "cores": 2}}
+    manifest["engine"] = manifest.get("engine", {}) | {"flavour": "cpu"}
+    (tmp_path / "on-cpu" / "manifest.json").write_bytes(msgspec.json.encode(manifest))
+    report = latency([tmp_path / "on-cpu", run.path])
+    table = points.points_table(report)
+    assert list(dict.fromkeys(table["machine"])) == ["NVIDIA H200", "CPU: AMD EPYC"], "CPU engines come last"
+    for pieces in (points.throughput_pieces(report), points.latency_pieces(report)):
+        for piece in pieces:
+            shown = piece.get("points", piece.get("values"))
+            assert shown["machine"].nunique() == 1
+    curves = load_views.load_pieces(report)
+    assert [piece["table"]["run"].nunique() for piece in curves] == [1, 1]
+    assert {piece["of"] for piece in curves} == {"16/5, CPU: AMD EPYC", "16/5, NVIDIA H200"}
+    answer = answers.latency_answer(report)
+    assert len(answer.sentences) == 2 and "not to be compared with a GPU" in answer.sentences[1]
+    assert answer.tiles == ()
 
 
 def test_requests_are_shown_of_the_point_with_most(measured: LatencyReport) -> None:
@@ -181,7 +208,14 @@ def test_memory_of_a_cpu_engine_is_the_hosts(run: Run) -> None:
     rows = [(title, 0, "weights", 2.0), (title, 1, "weights", 2.0)]
     gpu = views.memory_table(table(*rows), [run])
     (piece,) = views.memory_pieces(gpu)
-    assert piece["memory"][["run", "rank"]].values.tolist() == [["small", 0]]
+    assert piece["memory"][["run", "rank"]].values.tolist() == [["small, each of 2 ranks", 0]]
+    unlike = views.memory_table(table(*rows[:1], (title, 1, "weights", 3.0), (title, 0, "kv_cache", 9.0)), [run])
+    (piece,) = views.memory_pieces(unlike)
+    assert piece["memory"][["run", "rank", "gib"]].values.tolist() == [
+        ["small, rank 0", 0, 2.0],
+        ["small, rank 1", 1, 3.0],
+        ["small, rank 0", 0, 9.0],
+    ]
     said = sentences.memory_sentences(gpu)
     assert said == "- **small**, on each GPU: weights 2.00 GiB. The KV cache holds 1,000 tokens."
     engine = msgspec.structs.replace(run.manifest.engine, flavour="cpu")
