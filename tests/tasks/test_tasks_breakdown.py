@@ -1,12 +1,14 @@
 """From trace files to the answer, on real traces."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from perflab import terminal
 from perflab.errors import InputError
+from perflab.places import recorded
 from perflab.schema import validate
 from perflab.tasks.breakdown import breakdown
 from perflab.tasks.find import recorded_runs
@@ -126,6 +128,18 @@ def test_rules_that_match_nothing_are_said(tmp_path: Path) -> None:
     rules.write_text("[[rule]]\ncategory = 'moe'\npattern = '^no_such_kernel'\n")
     found = [check for check in breakdown("llama3-8b-bf16", rules=rules).trust if check.check == "user_rules"]
     assert [check.status for check in found] == ["warn"]
+
+
+def test_traces_alone_of_which_some_collectives_tell_their_size(tmp_path: Path) -> None:
+    """Without the run around it nothing says the model's hidden size: all-reduces have no size, all-gathers have."""
+    for trace in (recorded() / "llama3-8b-tp2" / "profile" / "torch").glob("rank*.json.xz"):
+        shutil.copyfile(trace, tmp_path / trace.name)
+    report = breakdown(tmp_path)
+    sizes = report.passes[0].communication.sizes
+    assert sizes["bytes"].isna().any() and sizes["bytes"].notna().any()
+    assert set(sizes["bound"][sizes["bytes"].isna()]) == {None}
+    assert "exposed_communication" in {finding.id for finding in report.findings}
+    assert "all_reduce" in terminal.breakdown(report)
 
 
 def test_a_captured_runs_finding_is_checked_by_running_it_again_with_the_change() -> None:

@@ -125,6 +125,8 @@ def by_size(collectives: pd.DataFrame, link: Link | None = None, limits: Thresho
         found |= {"count": len(some), "transfer_ns": median, "low_ns": low, "high_ns": high}
         rows.append(found | _bandwidths(found, ranks, median, link, floor))
     table = pd.DataFrame(rows)[list(SIZE_COLUMNS)].astype({"phase": str, "op": str})
+    # Where some sizes are known and some are not, pandas makes text of the column, and None a NaN.
+    table["bound"] = table["bound"].astype(object).where(table["bound"].notna(), None)
     places = table.assign(phase=table["phase"].map(_PHASES.index), op=table["op"].map(OPS.index))
     return table.loc[places.sort_values(["phase", "op", "bytes"]).index].reset_index(drop=True)
 
