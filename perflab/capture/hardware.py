@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import platform
 from pathlib import Path
 
@@ -34,7 +35,7 @@ def _gpus() -> tuple[list[Gpu], str | None]:
     driver: str | None = None
     try:
         driver = _text(pynvml.nvmlSystemGetDriverVersion())
-        for index in range(pynvml.nvmlDeviceGetCount()):
+        for index in visible_gpus(pynvml.nvmlDeviceGetCount()):
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
             memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
             found.append(Gpu(name=_text(pynvml.nvmlDeviceGetName(handle)), memory_bytes=int(memory.total)))
@@ -44,6 +45,15 @@ def _gpus() -> tuple[list[Gpu], str | None]:
         with contextlib.suppress(pynvml.NVMLError):
             pynvml.nvmlShutdown()
     return found, driver
+
+
+def visible_gpus(count: int) -> list[int]:
+    """Which of `count` GPUs a program started from here sees, in its order; all where it is not said by number."""
+    said = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    parts = [part.strip() for part in said.split(",") if part.strip()]
+    if not parts or not all(part.isdigit() and int(part) < count for part in parts):
+        return list(range(count))
+    return [int(part) for part in parts]
 
 
 def _text(value: object) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 import pynvml
 
+from perflab.capture.hardware import visible_gpus
 from perflab.capture.sampler import Sampler
 
 Row = tuple[str, dict[str, str], float]
@@ -118,6 +119,6 @@ def _gpu_handles() -> Iterator[Any]:
         count = pynvml.nvmlDeviceGetCount()
     except pynvml.NVMLError:
         return
-    for index in range(count):
+    for index in visible_gpus(count):
         with contextlib.suppress(pynvml.NVMLError):
             yield pynvml.nvmlDeviceGetHandleByIndex(index)

@@ -38,6 +38,13 @@ def _run_parser(parts: Commands) -> None:
     run.add_argument("--only", choices=("speed", "accuracy", "memory"), help="only this part")
     run.add_argument("--variant", action="extend", nargs="+", default=[], metavar="NAME", help="only these variants")
     run.add_argument("--max-minutes", type=_minutes, metavar="N", help="start no server that would not be done by then")
+    run.add_argument(
+        "--gpus",
+        type=_names,
+        default=[],
+        metavar="0,1",
+        help="several servers at once, one on each of these GPUs",
+    )
     run.add_argument("--anyway", action="store_true", help="measure also variants that are known not to fit")
     run.add_argument("--retry", action="store_true", help="try again what came to nothing twice")
     run.add_argument("--json", action="store_true", help="one JSON document on stdout")
@@ -50,6 +57,10 @@ def _study_arguments(parser: argparse.ArgumentParser) -> None:
         "--set", action="append", default=[], dest="changes", metavar="KEY=VALUE",
         help="change a value of the file, as server_runs=1; may be repeated",
     )  # fmt: skip
+
+
+def _names(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _minutes(text: str) -> float:
@@ -91,6 +102,7 @@ def _run(args: argparse.Namespace) -> int:
         max_minutes=args.max_minutes,
         retry=args.retry,
         anyway=args.anyway,
+        gpus=args.gpus,
     )
     progress.close()
     print(json_text(outcome.to_json()) if args.json else terminal.quantize_outcome(outcome))

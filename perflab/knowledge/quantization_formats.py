@@ -202,5 +202,5 @@ def _read(entry: Mapping[str, Any]) -> Format:
         if key in plain:
             plain[key] = tuple(plain[key])
     weights = Weights(**entry["weights"]) if "weights" in entry else None
-    spelling = tuple((one["since"], MappingProxyType(one["args"])) for one in entry.get("spelling", ()))
+    spelling = tuple((one["since"], dict(one["args"])) for one in entry.get("spelling", ()))
     return Format(weights=weights, cpu=OnCpu(**entry["cpu"]), spelling=spelling, **plain)

@@ -5,6 +5,7 @@ A visit may end at any time; the next one goes on where it ended.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,6 +26,7 @@ from perflab.tasks.quantize.folder import StudyFolder, Visit, begin
 from perflab.tasks.quantize.machine import this_machine
 from perflab.tasks.quantize.plan import plan_variant, told_variants
 from perflab.tasks.quantize.shapes import make_shape, needs_shape
+from perflab.tasks.quantize.side_by_side import SideBySide, seats
 from perflab.tasks.quantize.speed import Job, Schedule, join, run_job, schedule
 
 Only = Literal["speed", "accuracy", "memory"]
@@ -164,17 +166,37 @@ class Session:
             for name, why in found.given_up.items()
         }
         waiting = list(found.jobs)
-        broken: set[tuple[str, str]] = set()
-        while waiting:
-            job = next((one for one in waiting if one.pair not in broken and self.fits(one)), None)
-            if job is None:
-                break
-            waiting.remove(job)
-            if not self.one(job, f"{len(self.outcome.did) + 1}/{len(found.jobs)}"):
-                broken.add(job.pair)
-        self.outcome.left = tuple(one for one in waiting if one.pair not in broken)
+        waiting = self._side_by_side(waiting, gpus) if gpus else self._in_turn(waiting)
+        self.outcome.left = tuple(waiting)
         if self.outcome.left and self.limit is not None:
             self.outcome.notes.append(say("quantize.time_is_up", n=len(self.outcome.left)))
+
+    def _in_turn(self, jobs: Sequence[Job]) -> list[Job]:
+        """One after the other; returns what was not begun, without what belongs to a run that came to nothing."""
+        waiting = list(jobs)
+        broken: set[tuple[str, str]] = set()
+        while True:
+            job = next((one for one in waiting if one.pair not in broken and self.fits(one)), None)
+            if job is None:
+                return [one for one in waiting if one.pair not in broken]
+            waiting.remove(job)
+            if not self.one(job, f"{len(jobs) - len(waiting)}/{len(jobs)}"):
+                broken.add(job.pair)
+
+    def _side_by_side(self, jobs: Sequence[Job], gpus: Sequence[str]) -> list[Job]:
+        each = self.study.engine.args.get("tensor_parallel_size")
+        places = seats(gpus, each if isinstance(each, int) and each > 0 else 1, sorted(os.sched_getaffinity(0)))
+        both = SideBySide(
+            self.study,
+            self.folder,
+            self.engine.vllm_version,
+            places,
+            fits=self.fits,
+            take=self.take,
+            fail=self.note_failure,
+            said=lambda job, seat, event: self._said(job, seat)(event),
+        )
+        return both.measure(jobs)
 
     def one(self, job: Job, place: str) -> bool:
         """Measure one server; False where nothing came of it."""
