@@ -20,7 +20,7 @@ TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 # A file's tests stay together, in the order in which tests/conftest.py puts them; `make test PARALLEL=` runs one at a time.
-PARALLEL ?= -n logical --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
+PARALLEL ?= -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help demo test test-slow lint lab docs setup clean
 

@@ -1,6 +1,8 @@
 """What all tests share."""
 
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -14,33 +16,34 @@ LONG = ("engine", "lab", "notebooks")
 """Groups that take minutes, in the order in which they are begun: what comes last should be short."""
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where tests run in several processes, keep together what shares fixtures or cannot share the machine.
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Where tests run in several processes (`--dist loadfile`), keep together what cannot share the machine, too.
 
-    The tests of a file run in one process, one after the other, so that what they share is made once. All tests that
-    run a real engine are one group: an engine takes memory and every core, and some of them look for its processes. So
-    are those in JupyterLab, which is started once.
+    The tests of a file run in one process, one after the other, so that what they share is made once. Files that run a
+    real engine are one group: an engine takes memory and every core, and some of them look for its processes. So are
+    those in JupyterLab, which is started once.
     """
-    for item in items:
-        group = next(item.iter_markers("xdist_group"), None)
-        if group is None:
-            item.add_marker(pytest.mark.xdist_group(_group(item)))
-    items.sort(key=_turn)  # stable: in a group they keep their order
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByGroup(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return _group(ROOT / nodeid.partition("::")[0])
+
+    return ByGroup(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
-def _group(item: pytest.Item) -> str:
-    if item.get_closest_marker("engine") is not None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The long groups first; in a group tests keep their order."""
+    items.sort(key=lambda item: next((n for n, name in enumerate(LONG) if _group(item.path).startswith(name)), 9))
+
+
+@cache
+def _group(file: Path) -> str:
+    text = file.read_text(encoding="utf-8")
+    if "mark.engine" in text:
         return "engine"
-    if "lab_server" in getattr(item, "fixturenames", ()):
-        return "lab"
-    return item.path.relative_to(ROOT / "tests").with_suffix("").as_posix()
-
-
-def _turn(item: pytest.Item) -> int:
-    mark = item.get_closest_marker("xdist_group")
-    group = mark.args[0] if mark is not None else ""
-    return next((turn for turn, name in enumerate(LONG) if group.startswith(name)), len(LONG))
+    return "lab" if "from browser.lab import" in text else file.relative_to(ROOT / "tests").as_posix()
 
 
 @pytest.fixture(scope="session")

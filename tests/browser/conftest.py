@@ -1,4 +1,4 @@
-"""JupyterLab for tests in a browser; tests that ask for `lab` are one group and run in one process."""
+"""JupyterLab for tests in a browser; test files that import `browser.lab` run in one process (tests/conftest.py)."""
 
 from collections.abc import Iterator
 

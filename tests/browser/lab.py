@@ -241,6 +241,17 @@ class Notebook:
         self.page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
         self.wait(timeout_s, all_ran=True)
 
+    def view(self, window: Window) -> None:
+        """Make the window so wide and choose the theme, as in Settings > Theme; what was run stays."""
+        self.window = window
+        self.page.set_viewport_size({"width": window.width, "height": window.height})
+        self.page.emulate_media(color_scheme=window.scheme)
+        change = "theme => window.jupyterapp.commands.execute('apputils:change-theme', { theme })"
+        self.page.evaluate(change, _THEMES[window.scheme])
+        light = "true" if window.scheme == "light" else "false"
+        self.page.wait_for_selector(f"body[data-jp-theme-light='{light}']")
+        self.page.evaluate(_SETTLED)
+
     def set_cell(self, cell: str, source: str) -> None:
         """Put other source into the cell with this id."""
         put = """([id, source]) => { for (const c of window.jupyterapp.shell.currentWidget.content.model.cells)
