@@ -19,7 +19,8 @@ FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
 UNIT = re.compile(
     r"\((%|ms|µs|s|GiB|W|MHz|tokens/s|requests/s|operations a byte)\)|output tokens/s|TFLOP/s|in flight"
     r"|requests, by arrival|requests waiting|^requests running$|^collectives .* in order$|^layer$|^bytes "
-    r"|^time of a collective$|currency of the price|^(requests|prompt tokens) .*\(at most [\d,]+\)$"
+    r"|^time of a collective$|currency of the price|x, above 1 is faster\)|over baseline \(x\)"
+    r"|^(requests|prompt tokens) .*\(at most [\d,]+\)$"
 )
 
 EXPECTED = {
@@ -29,6 +30,7 @@ EXPECTED = {
     "03_gpu_time_breakdown": {"runs": 1, "trust": 1, "table": 2, "figure": 24, "text": 4, "findings": 1},
     "04_multi_gpu": {"runs": 1, "trust": 1, "table": 4, "figure": 16, "text": 2, "findings": 1},
     "05_compare_runs": {"runs": 1, "trust": 1, "table": 2, "figure": 6, "text": 3, "findings": 1},
+    "06_quantization_tradeoffs": {"runs": 1, "trust": 1, "table": 4, "figure": 12, "text": 6, "findings": 1},
 }
 """At least so many outputs of each kind."""
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from perflab.analysis.finding import Finding
 from perflab.analysis.quantization.crossing import Crossing
 from perflab.analysis.quantization.estimate import Estimate
 from perflab.analysis.quantization.ideal import Vanishing
@@ -237,6 +238,8 @@ class Reasons:
         Of the variant's phases; of the baseline they are in its own.
     logged
         The kernels that the variant's log names.
+    findings
+        Of both passes, about quantization that did not take effect.
     missing
         What could not be compared, and why.
     """
@@ -248,6 +251,7 @@ class Reasons:
     tokens: Mapping[str, float] = field(default_factory=dict)
     positions: tuple[Position, ...] = ()
     logged: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
     missing: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -260,6 +264,7 @@ class Reasons:
             **parts,
             "tokens_per_step": dict(self.tokens),
             "logged": list(self.logged),
+            "findings": [one.to_json() for one in self.findings],
             "missing": list(self.missing),
         }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pandas as pd
 
@@ -21,6 +22,8 @@ from perflab.tasks.quantize.sources import VariantRun
 from perflab.tasks.traces import PassSource, run_passes
 
 _MATMULS = ("gemm", "moe")
+_ABOUT = ("quantization_without_kernels",)
+"""Findings that say a format did not take effect."""
 
 
 def reasons_of(by_variant: Mapping[str, Sequence[VariantRun]], users: Own) -> dict[str, Reasons]:
@@ -50,6 +53,9 @@ def reasons_of(by_variant: Mapping[str, Sequence[VariantRun]], users: Own) -> di
         else:
             first, second = _alike(base, mine)
             found[name] = _reasons(opened(first), opened(second), logged)
+        if mine:
+            about = tuple(one for one in opened(mine[0]).findings if one.id in _ABOUT)
+            found[name] = replace(found[name], findings=about)
     return found
 
 

@@ -1,0 +1,421 @@
+"""Trade-offs of quantized variants, cut to what one table or figure of a notebook shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from perflab import units
+from perflab.analysis.check import Check
+from perflab.analysis.finding import Finding
+from perflab.analysis.quantization import words
+from perflab.analysis.quantization.estimate import Estimate
+from perflab.analysis.quantization.tradeoffs import (
+    BASELINE,
+    Accuracy,
+    Comparison,
+    Kv,
+    Memory,
+    Place,
+    Variant,
+    accuracy_of,
+)
+from perflab.messages import say
+from perflab.plots.quantization import ParetoPoint, variant_colours
+from perflab.report.views import Pieces
+from perflab.tasks.quantize.sources import recorded_studies
+from perflab.tasks.quantize.tradeoffs import TradeoffReport
+
+DEFAULT_RUNS = ("llama3-8b-bf16", "llama3-8b-fp8", "llama3-8b-awq", "llama3-70b-bf16-tp2", "llama3-70b-awq-tp2")
+"""Recorded runs a page shows besides recorded studies."""
+_RATE, _TPOT = "output_tokens_per_s", "tpot_p50_ms"
+_LOADS = 5
+
+
+def default_names() -> list[str]:
+    """The recorded studies, then the recorded runs of quantized models with their baselines."""
+    return [*(path.name for path in recorded_studies()), *DEFAULT_RUNS]
+
+
+def places_table(report: TradeoffReport) -> pd.DataFrame:
+    """A row a model and machine: what its figures are of, what was measured, and on how many server runs."""
+    rows = [
+        {
+            "from": one.place.source or "single runs",
+            "model": one.place.model,
+            "weights": {True: "random", False: "real", None: "not told"}[one.place.random_weights],
+            "machine": one.place.machine or None,
+            "vLLM": one.place.vllm or None,
+            "variants": len(one.variants),
+            "speed": style_kvs(one) or None,
+            "accuracy": sum(variant.accuracy is not None for variant in one.variants) or None,
+            "server runs": _server_runs(one),
+        }
+        for one in report.comparisons
+    ]
+    table = pd.DataFrame(rows)
+    return table.astype({"accuracy": "Int64"}) if len(table) else table
+
+
+def style_kvs(one: Comparison) -> str:
+    """`KV pinned and free`."""
+    return f"KV {' and '.join(one.kvs)}" if one.kvs else ""
+
+
+def _server_runs(one: Comparison) -> str | None:
+    counts = sorted({speed.value.n for variant in one.variants for speed in variant.speed})
+    return None if not counts else str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+
+
+def whole_table(report: TradeoffReport) -> pd.DataFrame:
+    """A row a variant, of all models and machines: memory, accuracy and speed; NA where it was not measured.
+
+    Accuracy of a model with random weights means nothing: there stands that of the same format on a model with real
+    weights, and `accuracy of` says which.
+    """
+    rows = [
+        _whole_row(report, one, variant)
+        for one in report.comparisons
+        if one.has_speed or any(variant.memory for variant in one.variants)
+        for variant in one.variants
+    ]
+    shown = {_place_name(one.place) for one in report.comparisons if one.has_speed}
+    rows += [
+        _whole_row(report, one, variant)
+        for one in report.comparisons
+        if not one.has_speed and _place_name(one.place) not in shown
+        for variant in one.variants
+        if not variant.memory
+    ]
+    return pd.DataFrame(rows)
+
+
+def _whole_row(report: TradeoffReport, one: Comparison, variant: Variant) -> dict[str, Any]:
+    memory = variant.memory_of()
+    kv: Kv = "free" if "free" in one.kvs else "pinned"
+    gains = {
+        load: speed.gain
+        for load, speed in sorted(variant.speeds(_RATE, kv, one.lengths).items())
+        if speed.gain is not None
+    }
+    accuracy = accuracy_for(report, one, variant)
+    row: dict[str, Any] = {
+        "model and machine": _place_name(one.place),
+        "variant": variant.label,
+        "weights_bytes": None if memory is None else memory.weights_bytes,
+        "kv_cache_tokens": None if memory is None else memory.kv_tokens,
+        "at once": None if memory is None or memory.max_concurrency is None else round(memory.max_concurrency),
+    }
+    is_base = variant.name == BASELINE
+    row["perplexity"] = "baseline" if is_base else None
+    row["same top token"] = None
+    if accuracy is not None and not is_base:
+        row["perplexity"] = accuracy.perplexity_ratio and words.rise(accuracy.perplexity_ratio)
+        row["same top token"] = accuracy.agreement and words.shares(accuracy.agreement)
+    row["accuracy of"] = None if accuracy is None or is_base else accuracy.place.model.partition(" (")[0]
+    for load in _loads(one):
+        row[f"x at {load:g}"] = "baseline" if is_base else words.factor(gains[load]) if load in gains else None
+    return row
+
+
+def accuracy_for(report: TradeoffReport, one: Comparison, variant: Variant) -> Accuracy | None:
+    """The variant's own accuracy, else that of the same format on a model with real weights."""
+    if variant.accuracy is not None:
+        return variant.accuracy
+    return next(iter(accuracy_of([c for c in report.comparisons if c is not one], variant.name)), None)
+
+
+def _loads(one: Comparison) -> list[float]:
+    loads = sorted({speed.load for variant in one.variants for speed in variant.speed if speed.load is not None})
+    return loads if len(loads) <= _LOADS else [*loads[: _LOADS - 1], loads[-1]]
+
+
+def _place_name(place: Place) -> str:
+    weights = ", random weights" if place.random_weights else ""
+    machine = f"; {place.machine}" if place.machine else ""
+    return f"{place.model.partition(' (')[0]}{weights}{machine}"
+
+
+def speed_table(report: TradeoffReport) -> pd.DataFrame:
+    """A row a model, load and variant: throughput, TPOT and TTFT, ratios with intervals; pinned and free apart."""
+    rows = []
+    for one in report.comparisons:
+        for kv in one.kvs:
+            points = dict.fromkeys(s.point for v in one.variants for s in v.speed if s.kv == kv)
+            for point in points:
+                rows += [row for v in one.variants if (row := _speed_row(one, v, kv, point)) is not None]
+    return pd.DataFrame(rows)
+
+
+def _speed_row(one: Comparison, variant: Variant, kv: Kv, point: str) -> dict[str, Any] | None:
+    mine = {speed.metric: speed for speed in variant.speed if speed.kv == kv and speed.point == point}
+    rate, tpot, ttft = (mine.get(name) for name in (_RATE, _TPOT, "ttft_p99_ms"))
+    if rate is None:
+        return None
+    return {
+        "model and machine": _place_name(one.place), "KV": kv, "at": point, "variant": variant.label,
+        "output tokens/s": _with_interval(rate.value, 0),
+        "x baseline": rate.gain and words.factor(rate.gain),
+        "TPOT p50 (ms)": tpot and _with_interval(tpot.value, 2),
+        "x faster": tpot.gain and words.factor(tpot.gain) if tpot else None,
+        "TTFT p99 (ms)": ttft and _with_interval(ttft.value, 0),
+        "runs": rate.value.n, "verdict": rate.verdict,
+    }  # fmt: skip
+
+
+def _with_interval(one: Estimate, digits: int) -> str:
+    if one.low is None or one.high is None:
+        return f"{one.value:,.{digits}f}"
+    return f"{one.value:,.{digits}f} ({one.low:,.{digits}f} to {one.high:,.{digits}f})"
+
+
+def accuracy_table(report: TradeoffReport) -> pd.DataFrame:
+    """A row a variant whose accuracy was measured: of which model, on what, and how it was executed."""
+    rows = []
+    for one in report.comparisons:
+        for variant in one.variants:
+            found = variant.accuracy
+            if found is None:
+                continue
+            rows.append({
+                "model": found.place.model, "variant": variant.label,
+                "perplexity": found.perplexity and found.perplexity.value,
+                "rise": found.perplexity_ratio and words.rise(found.perplexity_ratio),
+                "same top token": found.agreement and words.shares(found.agreement),
+                "KL (nats a token)": found.kl and _kl(found.kl, found.kl_is_lower_bound),
+                "tokens": found.tokens, "executed by": found.executed or None,
+            })  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def _kl(one: Estimate, bound: bool) -> str:
+    ends = "" if one.low is None or one.high is None else f" ({one.low:.4f} to {one.high:.4f})"
+    return f"{'at least ' if bound else ''}{one.value:.4f}{ends}"
+
+
+def accuracy_notes(report: TradeoffReport) -> str:
+    """What has to be known beside every figure of accuracy; that none was measured where none was."""
+    notes = dict.fromkeys(
+        note for one in report.comparisons for v in one.variants if v.accuracy for note in v.accuracy.notes
+    )
+    if not notes and not any(one.has_accuracy for one in report.comparisons):
+        return say("notebook.tradeoffs.no_accuracy")
+    return "\n".join(f"- {note}" for note in notes)
+
+
+def comparison_of(report: TradeoffReport, model: str | None = None) -> Comparison | None:
+    """The comparison a figure shows: of the model whose name, place or study holds `model`; by default the fullest."""
+    found = [
+        one
+        for one in report.comparisons
+        if model is None or model.lower() in f"{one.place.label} {one.place.source}".lower()
+    ]
+    return max(found, key=_fullness, default=None)
+
+
+def _fullness(one: Comparison) -> tuple[int, int, int]:
+    return (len(one.kvs), len({s.load for v in one.variants for s in v.speed}), len(one.variants))
+
+
+def _with_speed(report: TradeoffReport) -> list[Comparison]:
+    return [one for one in report.comparisons if one.has_speed and one.baseline and len(one.variants) > 1]
+
+
+def memory_pieces(report: TradeoffReport) -> Pieces:
+    """For `plot_variant_memory`: each model and machine, its KV cache free where that was measured."""
+    return [{"comparison": one} for one in report.comparisons if any(variant.memory for variant in one.variants)]
+
+
+def predicted_pieces(report: TradeoffReport) -> Pieces:
+    """For `plot_predicted_memory`."""
+    return [
+        {"comparison": one}
+        for one in report.comparisons
+        if any(m.predicted_weights_bytes and m.weights_bytes for variant in one.variants for m in variant.memory)
+    ]
+
+
+def gain_pieces(report: TradeoffReport) -> Pieces:
+    """For `plot_gain_over_load`: throughput, then TPOT, of each model, with the KV cache pinned and free apart."""
+    return [
+        {"comparison": one, "metric": metric, "kv": kv, "colours": _colours(report)}
+        for one in _with_speed(report)
+        for kv in one.kvs
+        for metric in (_RATE, _TPOT)
+        if any(variant.speeds(metric, kv, one.lengths) for variant in one.variants if variant.name != BASELINE)
+    ]
+
+
+def step_pieces(report: TradeoffReport) -> Pieces:
+    """For `plot_variant_steps`: decode and mixed steps of each model whose baseline and variants were profiled."""
+    return [
+        {"comparison": one, "phase": phase}
+        for one in _with_speed(report)
+        for phase in ("decode", "mixed", "prefill")
+        if any(p.phase == phase for v in one.variants if v.reasons for p in v.reasons.categories)
+    ]
+
+
+def pareto_pieces(report: TradeoffReport) -> Pieces:
+    """For `plot_speed_against_accuracy`: each model with speeds, at its smallest and at its largest load.
+
+    Accuracy is the variant's own where its weights are real; of random weights that of the same format on another
+    model, and the axes say so.
+    """
+    margin = report.thresholds.limit("quantization", "loss")
+    found: Pieces = []
+    for one in _with_speed(report):
+        kv: Kv = "free" if "free" in one.kvs else "pinned"
+        loads = _loads(one)
+        for load in dict.fromkeys((loads[0], loads[-1])) if loads else ():
+            points, of = _pareto_points(report, one, kv, load)
+            if points and of is not None:
+                found.append({
+                    "points": points, "speed_of": one.place, "accuracy_of": of, "load": load, "kv": kv,
+                    "margin": margin, "colours": _colours(report),
+                })  # fmt: skip
+    return found
+
+
+def _pareto_points(
+    report: TradeoffReport, one: Comparison, kv: Kv, load: float
+) -> tuple[list[ParetoPoint], Place | None]:
+    """Points whose accuracy is all of one model: the first one found."""
+    points: list[ParetoPoint] = []
+    of: Place | None = None
+    for variant in one.variants:
+        accuracy = accuracy_for(report, one, variant)
+        speed = variant.speeds(_RATE, kv, one.lengths).get(load)
+        if accuracy is None or accuracy.perplexity_ratio is None or speed is None or speed.gain is None:
+            continue
+        if of is not None and accuracy.place != of:
+            continue
+        of = accuracy.place
+        ratio = accuracy.perplexity_ratio
+        loss = Estimate(
+            ratio.value - 1,
+            None if ratio.low is None else ratio.low - 1,
+            None if ratio.high is None else ratio.high - 1,
+            ratio.n,
+        )
+        points.append(ParetoPoint(variant.name, variant.label, loss, speed.gain))
+    return points, of
+
+
+def _colours(report: TradeoffReport) -> dict[str, str]:
+    return variant_colours([variant.name for one in report.comparisons for variant in one.variants])
+
+
+def tradeoff_checks(report: TradeoffReport) -> list[Check]:
+    """What is missing or failed, and how many server runs figures rest on, as checks before the first figure."""
+    found = []
+    for one in report.comparisons:
+        where = _place_name(one.place)
+        runs = [speed.value.n for variant in one.variants for speed in variant.speed]
+        if runs:
+            few = min(runs)
+            status: Any = "pass" if few >= 3 else "warn"
+            name = "runs_enough" if few >= 3 else "runs_few"
+            found.append(Check("server_runs", status, say(f"notebook.tradeoffs.{name}", n=few), source=where))
+        if one.place.random_weights:
+            found.append(Check("random_weights", "warn", say("notebook.tradeoffs.random"), source=where))
+        found += [Check("complete", "warn", text, source=where) for text in one.missing]
+    return found
+
+
+def effect_findings(report: TradeoffReport) -> list[Finding]:
+    """Formats that were asked for and did not take effect, each once."""
+    found = [
+        finding
+        for one in report.comparisons
+        for variant in one.variants
+        if variant.reasons
+        for finding in variant.reasons.findings
+    ]
+    return list({(one.id, one.title, one.run): one for one in found}.values())
+
+
+def effect_sentences(report: TradeoffReport) -> str:
+    """How each format shows that it took effect: the kernel its log names, and how much smaller its weights are."""
+    lines = []
+    for one in report.comparisons:
+        base = one.baseline.memory_of() if one.baseline else None
+        for variant in one.variants:
+            memory = variant.memory_of()
+            if variant.name == BASELINE or (memory is None and not (variant.reasons and variant.reasons.logged)):
+                continue
+            lines.append(_effect(one, variant, memory, base))
+    return "\n".join(f"- {line}" for line in lines) or say("notebook.tradeoffs.nothing")
+
+
+def _effect(one: Comparison, variant: Variant, memory: Memory | None, base: Memory | None) -> str:
+    logged = ", ".join(f"`{line}`" for line in variant.reasons.logged) if variant.reasons else ""
+    size = say("notebook.not_measured")
+    if memory is not None and memory.weights_bytes:
+        size = units.show_bytes(memory.weights_bytes)
+        if base is not None and base.weights_bytes:
+            share = units.show_share(memory.weights_bytes / base.weights_bytes)
+            size = say("notebook.tradeoffs.of_baseline", size=size, share=share)
+    return say(
+        "notebook.tradeoffs.effect",
+        place=_place_name(one.place),
+        variant=variant.label,
+        size=size,
+        kernels=logged or say("notebook.tradeoffs.no_kernel_line"),
+    )
+
+
+def _of_each(report: TradeoffReport, told: Any) -> str:
+    """Sentences of each comparison as a list, under what they are of."""
+    blocks = []
+    for one in _with_speed(report):
+        lines: Sequence[str] = told(one)
+        if lines:
+            blocks.append(f"**{_place_name(one.place)}**\n\n" + "\n".join(f"- {line}" for line in lines))
+    return "\n\n".join(blocks) or say("notebook.tradeoffs.nothing")
+
+
+def gain_sentences(report: TradeoffReport) -> str:
+    """Each variant over loads, where 4-bit weights beat FP8 and where not, where advantages end, and splits."""
+    return _of_each(
+        report,
+        lambda one: [
+            *words.verdict_sentences(one),
+            *words.duel_sentences(one),
+            *words.end_sentences(one),
+            *words.split_sentences(one),
+        ],
+    )
+
+
+def reason_sentences(report: TradeoffReport) -> str:
+    """What inside a step makes each variant what it is."""
+    return _of_each(
+        report, lambda one: [line for v in one.variants if v.name != BASELINE for line in words.reason_sentences(v)]
+    )
+
+
+def recommendation_sentences(report: TradeoffReport) -> str:
+    """What to take for each profile, and what that rests on."""
+    blocks: dict[str, list[str]] = {}
+    for place, one in report.recommendations:
+        blocks.setdefault(_place_name(place), []).extend(words.recommendation_sentences(one))
+    told = [f"**{name}**\n\n" + "\n".join(f"- {line}" for line in lines) for name, lines in blocks.items()]
+    return "\n\n".join(told) or say("notebook.tradeoffs.nothing")
+
+
+def claims_table(report: TradeoffReport) -> pd.DataFrame:
+    """A row a claim of the guide: what it says, what was measured, the verdict, and what is known besides."""
+    return pd.DataFrame(
+        [
+            {
+                "the guide claims": one.claim.text,
+                "verdict": say(f"tradeoffs.claim.{one.verdict}"),
+                "measured here": words.claim_measured(one) if one.seen else None,
+                "known besides": one.claim.truth,
+            }
+            for one in report.claims
+        ]
+    )
