@@ -24,6 +24,7 @@ from perflab.analysis.quantization.tradeoffs import (
 )
 from perflab.messages import say
 from perflab.plots.quantization import ParetoPoint, variant_colours
+from perflab.report.answers import Answer, Tile
 from perflab.report.views import Pieces
 from perflab.tasks.quantize.sources import recorded_studies
 from perflab.tasks.quantize.tradeoffs import TradeoffReport
@@ -89,7 +90,16 @@ def whole_table(report: TradeoffReport) -> pd.DataFrame:
         for variant in one.variants
         if not variant.memory
     ]
-    return pd.DataFrame(rows)
+    table = pd.DataFrame(rows)
+    # What nothing was measured of stays as one column, the perplexity, whose dashes say so.
+    empty = [name for name in ("same top token", "accuracy of") if name in table and table[name].isna().all()]
+    return _numbers(table.drop(columns=empty))
+
+
+def _numbers(table: pd.DataFrame) -> pd.DataFrame:
+    """Counts as whole numbers, where some are not known."""
+    counts = [name for name in ("weights_bytes", "kv_cache_tokens", "at once", "tokens") if name in table]
+    return table.astype(dict.fromkeys(counts, "Int64"))
 
 
 def _whole_row(report: TradeoffReport, one: Comparison, variant: Variant) -> dict[str, Any]:
@@ -102,21 +112,22 @@ def _whole_row(report: TradeoffReport, one: Comparison, variant: Variant) -> dic
     }
     accuracy = accuracy_for(report, one, variant)
     row: dict[str, Any] = {
-        "model and machine": _place_name(one.place),
+        "machine": one.place.machine or say("notebook.tradeoffs.no_machine"),
+        "model": _model_name(one.place),
         "variant": variant.label,
         "weights_bytes": None if memory is None else memory.weights_bytes,
         "kv_cache_tokens": None if memory is None else memory.kv_tokens,
         "at once": None if memory is None or memory.max_concurrency is None else round(memory.max_concurrency),
     }
     is_base = variant.name == BASELINE
+    for load in _loads(one):
+        row[f"x at {load:g}"] = "baseline" if is_base else words.factor(gains[load]) if load in gains else None
     row["perplexity"] = "baseline" if is_base else None
     row["same top token"] = None
     if accuracy is not None and not is_base:
         row["perplexity"] = accuracy.perplexity_ratio and words.rise(accuracy.perplexity_ratio)
         row["same top token"] = accuracy.agreement and words.shares(accuracy.agreement)
     row["accuracy of"] = None if accuracy is None or is_base else accuracy.place.model.partition(" (")[0]
-    for load in _loads(one):
-        row[f"x at {load:g}"] = "baseline" if is_base else words.factor(gains[load]) if load in gains else None
     return row
 
 
@@ -132,10 +143,12 @@ def _loads(one: Comparison) -> list[float]:
     return loads if len(loads) <= _LOADS else [*loads[: _LOADS - 1], loads[-1]]
 
 
+def _model_name(place: Place) -> str:
+    return f"{place.model.partition(' (')[0]}{', random weights' if place.random_weights else ''}"
+
+
 def _place_name(place: Place) -> str:
-    weights = ", random weights" if place.random_weights else ""
-    machine = f"; {place.machine}" if place.machine else ""
-    return f"{place.model.partition(' (')[0]}{weights}{machine}"
+    return f"{_model_name(place)}{f'; {place.machine}' if place.machine else ''}"
 
 
 def speed_table(report: TradeoffReport) -> pd.DataFrame:
@@ -155,7 +168,8 @@ def _speed_row(one: Comparison, variant: Variant, kv: Kv, point: str) -> dict[st
     if rate is None:
         return None
     return {
-        "model and machine": _place_name(one.place), "KV": kv, "at": point, "variant": variant.label,
+        "machine": one.place.machine or say("notebook.tradeoffs.no_machine"), "model": _model_name(one.place),
+        "KV": kv, "at": point, "variant": variant.label,
         "output tokens/s": _with_interval(rate.value, 0),
         "x baseline": rate.gain and words.factor(rate.gain),
         "TPOT p50 (ms)": tpot and _with_interval(tpot.value, 2),
@@ -180,14 +194,18 @@ def accuracy_table(report: TradeoffReport) -> pd.DataFrame:
             if found is None:
                 continue
             rows.append({
-                "model": found.place.model, "variant": variant.label,
+                "machine": found.place.machine or say("notebook.tradeoffs.no_machine"),
+                "model": found.place.model.partition(" (")[0], "variant": variant.label,
                 "perplexity": found.perplexity and found.perplexity.value,
                 "rise": found.perplexity_ratio and words.rise(found.perplexity_ratio),
                 "same top token": found.agreement and words.shares(found.agreement),
                 "KL (nats a token)": found.kl and _kl(found.kl, found.kl_is_lower_bound),
+                "KL when decoding": found.decode_kl and _kl(found.decode_kl, False),
                 "tokens": found.tokens, "executed by": found.executed or None,
             })  # fmt: skip
-    return pd.DataFrame(rows)
+    table = pd.DataFrame(rows)
+    empty = [name for name in ("KL when decoding",) if name in table and table[name].isna().all()]
+    return _numbers(table.drop(columns=empty))
 
 
 def _kl(one: Estimate, bound: bool) -> str:
@@ -196,12 +214,16 @@ def _kl(one: Estimate, bound: bool) -> str:
 
 
 def accuracy_notes(report: TradeoffReport) -> str:
-    """What has to be known beside every figure of accuracy; that none was measured where none was."""
+    """What has to be known beside every figure of accuracy, and how large noise is."""
     notes = dict.fromkeys(
         note for one in report.comparisons for v in one.variants if v.accuracy for note in v.accuracy.notes
     )
-    if not notes and not any(one.has_accuracy for one in report.comparisons):
-        return say("notebook.tradeoffs.no_accuracy")
+    noise = [
+        v.accuracy.control_kl.value for one in report.comparisons for v in one.variants
+        if v.accuracy and v.accuracy.control_kl
+    ]  # fmt: skip
+    if noise:
+        notes[say("notebook.tradeoffs.control", kl=f"{max(noise):.4f}")] = None
     return "\n".join(f"- {note}" for note in notes)
 
 
@@ -306,6 +328,47 @@ def _pareto_points(
 
 def _colours(report: TradeoffReport) -> dict[str, str]:
     return variant_colours([variant.name for one in report.comparisons for variant in one.variants])
+
+
+def tradeoffs_answer(report: TradeoffReport) -> Answer:
+    """What to take on each machine and model, a sentence each, and what of its accuracy is known.
+
+    Figures in large type are of the comparison that holds most.
+    """
+    blocks: dict[str, list[str]] = {}
+    losses: dict[str, None] = {}
+    for place, one in report.recommendations:
+        blocks.setdefault(_place_name(place), []).extend(words.recommendation_sentences(one)[:1])
+        losses[words.accuracy_told(one)] = None
+    told = tuple(f"**{name}**: {' '.join(lines)}" for name, lines in blocks.items())
+    fullest = comparison_of(report)
+    tiles = _tiles(fullest) if fullest is not None and told else []
+    return Answer((*told, *filter(None, losses)) or (say("notebook.tradeoffs.nothing"),), tuple(tiles[:3]))
+
+
+def _tiles(one: Comparison) -> list[Tile]:
+    kv: Kv = "free" if "free" in one.kvs else "pinned"
+    tiles = []
+    loads = _loads(one)
+    for load in dict.fromkeys((loads[0], loads[-1])) if loads else ():
+        gains = {
+            variant.label: speed.gain
+            for variant in one.variants
+            if (speed := variant.speeds(_RATE, kv, one.lengths).get(load)) is not None and speed.gain is not None
+        }
+        if gains:
+            best = max(gains, key=lambda label: gains[label].value)
+            label = say("notebook.tradeoffs.tile_speed", load=f"{load:g}")
+            tiles.append(Tile(label, f"{gains[best].value:.2f} x", f"{best}; {_place_name(one.place)}"))
+    base = one.baseline.memory_of() if one.baseline else None
+    sizes = {v.label: m.weights_bytes for v in one.variants if (m := v.memory_of()) is not None and m.weights_bytes}
+    if base is not None and base.weights_bytes and len(sizes) > 1:
+        least = min(sizes, key=lambda label: sizes[label])
+        share = base.weights_bytes / sizes[least]
+        tiles.append(
+            Tile(say("notebook.tradeoffs.tile_memory"), f"{share:.2f} x", f"{least}; {_place_name(one.place)}")
+        )
+    return tiles
 
 
 def tradeoff_checks(report: TradeoffReport) -> list[Check]:

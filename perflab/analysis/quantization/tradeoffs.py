@@ -150,8 +150,14 @@ class Accuracy:
     kl
         KL divergence of next-token distributions from the baseline's, nats a token; `kl_is_lower_bound` where only the
         most likely tokens were there to be compared.
-    tokens, text, executed
-        Tokens scored, of what text, and how.
+    decode_kl, decode_agreement
+        The same of tokens decoded after cached prefixes, where that was compared: an FP8 KV cache shows there.
+    control_kl
+        Of the baseline against itself, scored in other batches: what is noise.
+    tokens, documents, text, executed
+        Tokens scored, of how many documents of what text, and how.
+    sentence
+        The verdict in words.
     """
 
     place: Place
@@ -160,20 +166,26 @@ class Accuracy:
     agreement: Estimate | None = None
     kl: Estimate | None = None
     kl_is_lower_bound: bool = False
+    decode_kl: Estimate | None = None
+    decode_agreement: Estimate | None = None
+    control_kl: Estimate | None = None
     tokens: int | None = None
+    documents: int | None = None
     text: str = ""
     executed: str = ""
+    sentence: str = ""
     notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """All of it."""
-        parts = {
-            name: None if (found := getattr(self, name)) is None else found.to_json()
-            for name in ("perplexity", "perplexity_ratio", "agreement", "kl")
-        }
+        names = (
+            "perplexity", "perplexity_ratio", "agreement", "kl", "decode_kl", "decode_agreement", "control_kl",
+        )  # fmt: skip
+        parts = {name: None if (found := getattr(self, name)) is None else found.to_json() for name in names}
         return {
-            **parts, "kl_is_lower_bound": self.kl_is_lower_bound, "tokens": self.tokens, "text": self.text or None,
-            "executed": self.executed or None, "notes": list(self.notes), **self.place.to_json(),
+            **parts, "kl_is_lower_bound": self.kl_is_lower_bound, "tokens": self.tokens, "documents": self.documents,
+            "text": self.text or None, "executed": self.executed or None, "verdict": self.sentence or None,
+            "notes": list(self.notes), **self.place.to_json(),
         }  # fmt: skip
 
 

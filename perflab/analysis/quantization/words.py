@@ -353,6 +353,13 @@ def _unknown(one: Recommendation) -> list[str]:
     return found
 
 
+def accuracy_told(one: Recommendation) -> str:
+    """What is known of the chosen variant's accuracy; empty for the baseline, or where none is chosen."""
+    if one.chosen is None or one.chosen.variant == BASELINE:
+        return ""
+    return _unknown(one)[0]
+
+
 def claim_measured(one: Confronted) -> str:
     """What was measured against a claim, in one line a place."""
     return "; ".join(_seen(one, seen) for seen in one.seen) or say("tradeoffs.words.nothing_known")

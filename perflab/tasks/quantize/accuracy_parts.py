@@ -2,11 +2,99 @@
 
 from __future__ import annotations
 
-from perflab.analysis.quantization.tradeoffs import Accuracy
-from perflab.tasks.own import Own
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from perflab.analysis.quantization.estimate import Estimate
+from perflab.analysis.quantization.tradeoffs import BASELINE, Accuracy, Place
+from perflab.messages import say
 from perflab.tasks.quantize.sources import Source
 
+FILE = "accuracy.json"
+_SCHEMA = 1
 
-def accuracy_of_study(source: Source, users: Own) -> tuple[dict[str, Accuracy], list[str]]:
-    """Variant -> accuracy, and what could not be read, a sentence each."""
-    return {}, []
+
+def accuracy_of_study(source: Source, model: str) -> tuple[dict[str, Accuracy], list[str]]:
+    """Variant -> accuracy, and what could not be read, a sentence each.
+
+    Parameters
+    ----------
+    model
+        The label of the study's model by its shape, where a run of it tells; empty: its name stands.
+    """
+    found: dict[str, Accuracy] = {}
+    missing: list[str] = []
+    for variant, folder in source.accuracy.items():
+        try:
+            told = json.loads((folder / FILE).read_text(encoding="utf-8"))
+            if not isinstance(told, dict):
+                raise ValueError("it is no JSON object")
+            if isinstance(told.get("schema"), int) and told["schema"] > _SCHEMA:
+                raise ValueError(f"schema {told['schema']} is newer than this perflab reads")
+            name = BASELINE if told.get("format") == BASELINE else variant
+            found[name] = _accuracy(told, source, model)
+        except (OSError, ValueError, TypeError) as error:
+            why = str(error).splitlines()[0]
+            missing.append(say("tradeoffs.missing.unreadable", file=_shown(folder), why=why))
+    return found, missing
+
+
+def _shown(folder: Path) -> str:
+    return f"{folder.name}/{FILE}"
+
+
+def _accuracy(told: Mapping[str, Any], source: Source, model: str) -> Accuracy:
+    engine, text, named = (_part(told, name) for name in ("engine", "text", "model"))
+    decoding, control = _part(told, "decoding"), _part(told, "control")
+    place = Place(
+        source=source.name,
+        model=model or str(named.get("name") or named.get("id") or "unknown model"),
+        random_weights=False,
+        machine=str(engine.get("device") or ""),
+        vllm=str(engine.get("vllm") or ""),
+    )
+    return Accuracy(
+        place=place,
+        perplexity=_estimate(told.get("perplexity")),
+        perplexity_ratio=_estimate(told.get("perplexity_ratio")),
+        agreement=_estimate(told.get("agreement")),
+        kl=_estimate(told.get("kl")),
+        kl_is_lower_bound=told.get("kl_is_lower_bound") is True,
+        decode_kl=_estimate(decoding.get("kl")),
+        decode_agreement=_estimate(decoding.get("agreement")),
+        control_kl=_estimate(control.get("kl")),
+        tokens=_whole(text.get("tokens")),
+        documents=_whole(text.get("documents")),
+        text=str(text.get("what") or ""),
+        executed=str(told.get("executed") or told.get("executed_by") or ""),
+        sentence=str(_part(told, "verdict").get("sentence") or ""),
+        notes=tuple(str(note) for note in told.get("notes") or () if isinstance(note, str)),
+    )
+
+
+def _part(told: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = told.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _estimate(told: Any) -> Estimate | None:
+    """None where nothing was measured; an interval needs both ends."""
+    if not isinstance(told, Mapping) or (value := _number(told.get("value"))) is None:
+        return None
+    low, high = _number(told.get("ci_low")), _number(told.get("ci_high"))
+    if low is None or high is None:
+        low = high = None
+    return Estimate(value, low, high, _whole(told.get("n")) or 1)
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)

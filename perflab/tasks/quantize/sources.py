@@ -10,7 +10,7 @@ from typing import Any
 
 from perflab import places
 from perflab.analysis.quantization.recognised import Recognised, recognised
-from perflab.analysis.quantization.tradeoffs import Kv
+from perflab.analysis.quantization.tradeoffs import BASELINE, Kv
 from perflab.errors import InputError
 from perflab.messages import say
 from perflab.runs import Run, is_run, open_run
@@ -71,7 +71,10 @@ class Source:
     @property
     def labels(self) -> dict[str, str]:
         """Variant -> label, as the study names them."""
-        return {name: str(one.get("label") or name) for name, one in _variants(self.told).items()}
+        return {
+            BASELINE if one.get("format") == BASELINE else name: str(one.get("label") or name)
+            for name, one in _variants(self.told).items()
+        }
 
 
 def is_study(path: str | Path) -> bool:
@@ -136,8 +139,11 @@ def read_study_folder(folder: Path) -> Source:
         When `study.json` is there and is none.
     """
     told = _told(folder / STUDY)
-    order = list(_variants(told))
-    labels = {name: str(one.get("label") or "") for name, one in _variants(told).items()}
+    listed = _variants(told)
+    # A study may call its baseline otherwise; here it has one name.
+    names = {name: BASELINE if one.get("format") == BASELINE else name for name, one in listed.items()}
+    order = list(names.values())
+    labels = {names[name]: str(one.get("label") or "") for name, one in listed.items()}
     runs: list[VariantRun] = []
     missing: list[str] = []
     for path in sorted((folder / SPEED).iterdir()) if (folder / SPEED).is_dir() else []:
@@ -148,26 +154,36 @@ def read_study_folder(folder: Path) -> Source:
         run = open_run(path)
         config = run_config(run)
         found = recognised(config, run.manifest.engine.settings)
+        name = names.get(name, name)
         runs.append(VariantRun(run, name, kv, found, labels.get(name, ""), config))
         if run.manifest.status != "complete":
             missing.append(say("tradeoffs.missing.run", run=path.name, status=run.manifest.status))
     measured = {one.variant for one in runs}
-    accuracy = {
-        path.parent.name: path.parent for path in sorted((folder / ACCURACY).glob("*/accuracy.json"))
-    }  # fmt: skip
+    # `control` is the baseline scored a second time, to see what is noise; each variant's file tells of it.
+    judged = sorted((folder / ACCURACY).glob("*/accuracy.json"))
+    found_accuracy = [path for path in judged if path.parent.name != "control" or "control" in names]
+    accuracy = {names.get(path.parent.name, path.parent.name): path.parent for path in found_accuracy}
     # Where nothing of a kind is there at all, one sentence says so, not one a variant.
     if not runs:
         missing.append(say("tradeoffs.missing.all_speed"))
     else:
         missing += [say("tradeoffs.missing.speed", variant=name) for name in order if name not in measured]
-    if not accuracy:
+    if _is_shape(told):
+        order = []
+    elif not accuracy:
         missing.append(say("tradeoffs.missing.all_accuracy"))
     else:
         missing += [say("tradeoffs.missing.accuracy", variant=name) for name in order if name not in accuracy]
-    place = {name: i for i, name in enumerate(order)}
+    place = {name: i for i, name in enumerate(names.values())}
     runs.sort(key=lambda one: (place.get(one.variant, len(place)), one.variant, one.kv))
     name = str(told.get("name") or folder.resolve().name)
     return Source(name, folder, told, tuple(runs), accuracy, tuple(missing))
+
+
+def _is_shape(told: Mapping[str, Any]) -> bool:
+    """Whether the study's weights are random, so that accuracy is not to be measured."""
+    model = told.get("model")
+    return isinstance(model, Mapping) and model.get("shape_only") is True
 
 
 def _told(file: Path) -> dict[str, Any]:

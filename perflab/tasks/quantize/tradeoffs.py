@@ -154,7 +154,8 @@ def _of_source(source: Source, users: Own, why: bool) -> list[Comparison]:
     for one in source.runs:
         groups.setdefault(place_of(one, source), []).append(one)
     found = [_comparison(place, runs, source, users, why) for place, runs in groups.items()]
-    accuracy, missing = accuracy_of_study(source, users)
+    real = [one.place.model for one in found if one.place.random_weights is False]
+    accuracy, missing = accuracy_of_study(source, real[0] if real else "")
     found = [_with_accuracy(one, accuracy) for one in found]
     joined = {name for one in found for name in (v.name for v in one.variants if v.accuracy)}
     left = {name: one for name, one in accuracy.items() if name not in joined}
@@ -162,9 +163,16 @@ def _of_source(source: Source, users: Own, why: bool) -> list[Comparison]:
         labels = source.labels
         variants = tuple(Variant(name, labels.get(name, name), accuracy=one) for name, one in mine.items())
         found.append(Comparison(place, variants))
-    if found:
-        found[0] = replace(found[0], missing=(*found[0].missing, *source.missing, *missing))
+    if not found:
+        # A study that has come nowhere yet still says what it lacks.
+        found = [Comparison(Place(source.name, _model_name(source), None, "", ""), ())]
+    found[0] = replace(found[0], missing=(*found[0].missing, *source.missing, *missing))
     return found
+
+
+def _model_name(source: Source) -> str:
+    told = source.told.get("model")
+    return str(told.get("name") or "unknown model") if isinstance(told, Mapping) else "unknown model"
 
 
 def _by_place(found: Mapping[str, Accuracy]) -> dict[Place, dict[str, Accuracy]]:
