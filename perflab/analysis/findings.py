@@ -13,6 +13,7 @@ from perflab.analysis.check import Check, undermined
 from perflab.analysis.finding import Again, Finding, withheld
 from perflab.analysis.load.curve import LoadCurve
 from perflab.analysis.load.evidence import LoadEvidence, Reason
+from perflab.analysis.quantization.effect import Effect
 from perflab.analysis.rules import CPU_RULES, GPU_RULES, PassFacts
 from perflab.analysis.rules.load import past_knee
 from perflab.analysis.rules.server import contaminated, few_prefix_hits, preempted
@@ -20,7 +21,7 @@ from perflab.knowledge.engine_args import as_version_has_it
 from perflab.knowledge.thresholds import Thresholds, own_thresholds
 from perflab.runs import Engine
 
-__all__ = ["Finding", "load_findings", "pass_findings", "server_findings"]
+__all__ = ["Finding", "effect_findings", "gravest_first", "load_findings", "pass_findings", "server_findings"]
 
 
 def pass_findings(facts: PassFacts) -> list[Finding]:
@@ -41,6 +42,17 @@ def pass_findings(facts: PassFacts) -> list[Finding]:
     found = [(rule(facts), rests_on) for rule, rests_on in rules]
     told = [(one, rests_on) for one, rests_on in found if one is not None]
     return _kept(told, facts.checks, facts.engine, facts.again)
+
+
+def effect_findings(effect: Effect, engine: Engine) -> list[Finding]:
+    """Findings about a quantization that did not take effect, or runs otherwise than hoped."""
+    return _kept([(one, ()) for one in effect.findings], (), engine)
+
+
+def gravest_first(found: Sequence[Finding]) -> list[Finding]:
+    """Findings of several rules in one order."""
+    order = ("critical", "warning", "info")
+    return sorted(found, key=lambda finding: (order.index(finding.severity), -finding.confidence))
 
 
 def server_findings(
@@ -109,5 +121,4 @@ def _kept(
             check=again.with_settings(finding.settings) if again and finding.settings else finding.check,
         )
         kept.append(said if failed is None else withheld(said, failed))
-    order = ("critical", "warning", "info")
-    return sorted(kept, key=lambda finding: (order.index(finding.severity), -finding.confidence))
+    return gravest_first(kept)

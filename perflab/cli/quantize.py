@@ -16,6 +16,7 @@ def add(commands: Commands) -> None:
     parts = group.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _plan_parser(parts)
     _run_parser(parts)
+    _check_parser(parts)
     tradeoffs.add(parts)
 
 
@@ -49,6 +50,17 @@ def _run_parser(parts: Commands) -> None:
     run.add_argument("--retry", action="store_true", help="try again what came to nothing twice")
     run.add_argument("--json", action="store_true", help="one JSON document on stdout")
     run.set_defaults(command=_run)
+
+
+def _check_parser(parts: Commands) -> None:
+    check = parts.add_parser("check", help="did the quantization that was asked for take effect")
+    check.add_argument(
+        "paths", nargs="+", metavar="PATH", help="server log, trace, run directory, recorded run's name, or study"
+    )
+    check.add_argument("--asked", metavar="FORMAT", help="what was asked for, as fp8 (default: as they say)")
+    check.add_argument("--config", type=Path, metavar="config.json", help="the model's, where none lies beside")
+    check.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    check.set_defaults(command=_check)
 
 
 def _study_arguments(parser: argparse.ArgumentParser) -> None:
@@ -107,3 +119,14 @@ def _run(args: argparse.Namespace) -> int:
     progress.close()
     print(json_text(outcome.to_json()) if args.json else terminal.quantize_outcome(outcome))
     return 2 if outcome.failed and not outcome.did else 0
+
+
+def _check(args: argparse.Namespace) -> int:
+    from perflab import terminal
+    from perflab.tasks.model_config import read_config
+    from perflab.tasks.quantize.check import check
+
+    config = None if args.config is None else read_config(args.config)
+    report = check(args.paths, asked=args.asked, config=config)
+    print(json_text(report.to_json()) if args.json else terminal.quantize_check(report))
+    return 0 if report.ok else 1

@@ -18,7 +18,7 @@ from perflab.analysis.breakdown import cpu_breakdown, self_times, summary
 from perflab.analysis.check import undermined
 from perflab.analysis.checks import Check, TraceFacts, trace_checks
 from perflab.analysis.finding import Finding
-from perflab.analysis.findings import pass_findings
+from perflab.analysis.findings import effect_findings, gravest_first, pass_findings
 from perflab.analysis.idle import idle_gaps, idle_summary
 from perflab.analysis.kernels import categorize, name_totals, operators
 from perflab.analysis.model.kv_from_load import OneLength
@@ -40,6 +40,7 @@ from perflab.tasks.collectives import pass_communication
 from perflab.tasks.model_config import config_of
 from perflab.tasks.own import Own, own
 from perflab.tasks.profile_log import profile_checks, why_no_trace
+from perflab.tasks.quantize.check import run_effect
 from perflab.tasks.traces import PassSource, all_sources
 from perflab.tasks.unprofiled import unprofiled_step
 
@@ -257,7 +258,7 @@ def pass_breakdown(source: PassSource, users: Own, attribution: bool | None = No
         unprofiled=unprofiled,
         again=again(source.home),
     )
-    findings = pass_findings(facts)
+    findings = gravest_first([*pass_findings(facts), *_of_quantization(source)])
     failed = undermined(checks, of.BREAKDOWN, of.PHASES)
     if failed is not None:
         reason = say("roofline.missing.trust", why=failed.detail)
@@ -265,6 +266,12 @@ def pass_breakdown(source: PassSource, users: Own, attribution: bool | None = No
             replace(one, roofline=withheld_roofline(one.roofline, reason)) if one.roofline else one for one in ranks
         ]
     return PassBreakdown(source, ranks, checks, findings, use, talk)
+
+
+def _of_quantization(source: PassSource) -> list[Finding]:
+    """Whether a quantization took effect, by what the run's log says of memory and kernels."""
+    effect = run_effect(source.home, traces=False) if source.home is not None else None
+    return [] if effect is None else effect_findings(effect, source.engine)
 
 
 def _rank_breakdown(source: PassSource, trace: Trace, rules: Rules) -> RankBreakdown:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,12 @@ def config_of(source: PassSource) -> dict[str, Any] | None:
     """
     if source.home is not None:
         return run_config(source.home)
-    folders = {folder: None for file in source.files for folder in (file.parent, file.parent.parent)}
+    return config_beside(source.files)
+
+
+def config_beside(files: Sequence[Path]) -> dict[str, Any] | None:
+    """The config that lies beside files or a folder above; None where there is none."""
+    folders = {folder: None for file in files for folder in (file.parent, file.parent.parent)}
     for path in (folder / name for folder in folders for name in _BESIDE):
         if path.is_file() and path.stat().st_size < _MOST and sniff(path) == "model_config":
             return _read(path)
@@ -41,3 +47,20 @@ def _read(path: Path) -> dict[str, Any]:
     except (InputError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """A config.json that was given.
+
+    Raises
+    ------
+    InputError
+        When it cannot be read, or is none.
+    """
+    try:
+        found = json.loads(read_text(path)[0])
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"is not JSON: {error}", path=path) from error
+    if not isinstance(found, dict):
+        raise InputError("is no config of a model: it has to be a JSON object", path=path)
+    return found

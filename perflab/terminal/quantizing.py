@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from perflab import units
+from perflab.analysis.quantization.effect import Effect
 from perflab.analysis.quantization.memory import PredictedMemory
 from perflab.analysis.quantization.suitability import Machine
 from perflab.experiment.study import KvMode
+from perflab.tasks.quantize.check import CheckReport
 from perflab.tasks.quantize.plan import StudyPlan, VariantPlan
 from perflab.tasks.quantize.run import Outcome
 from perflab.terminal.text import minutes, table, wrapped
@@ -96,4 +98,29 @@ def quantize_outcome(outcome: Outcome) -> str:
     for run in outcome.runs:
         done = sum(point.status == "complete" for point in run.manifest.points)
         lines.append(f"  {run.path.name}: {run.manifest.status}, {done} points")
+    return "\n".join(lines)
+
+
+_ANSWERS = {
+    "yes": "took effect",
+    "no": "DID NOT TAKE EFFECT",
+    "unknown": "cannot be told",
+    "not_asked": "not asked for",
+}
+
+
+def quantize_check(report: CheckReport) -> str:
+    """Each engine: what was asked, the answer, the evidence, and what the log says besides."""
+    return "\n\n".join(_effect(one) for one in report.effects)
+
+
+def _effect(one: Effect) -> str:
+    lines = [one.run]
+    lines.append(f"  weights: {one.asked or 'no quantization'}: {_ANSWERS[one.answer]}")
+    if one.kv_asked is not None:
+        lines.append(f"  KV cache: {one.kv_asked}: {_ANSWERS[one.kv_answer]}")
+    lines += [wrapped(text, "    ") for text in one.evidence]
+    for found in one.findings:
+        mark = "info" if found.severity == "info" else "WARN" if found.severity == "warning" else "FAIL"
+        lines.append(wrapped(f"{found.title}. {found.change}", f"  {mark}  ", " " * 8))
     return "\n".join(lines)
