@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from perflab import units
 from perflab.analysis.quantization.effect import Effect
-from perflab.analysis.quantization.memory import PredictedMemory
+from perflab.analysis.quantization.memory import PredictedMemory, difference
 from perflab.analysis.quantization.suitability import Machine
 from perflab.experiment.study import KvMode
 from perflab.tasks.quantize.check import CheckReport
@@ -39,6 +39,7 @@ def quantize_plan(plan: StudyPlan) -> str:
         for sentence in (*one.suitability.reasons, *one.suitability.remarks)
     ]
     parts += ["\n".join(["What to know", *told])] if told else []
+    parts += [_reported(plan)] if any(one.reported for one in plan.variants) else []
     parts.append(_servers(plan))
     return "\n\n".join(parts)
 
@@ -72,6 +73,33 @@ def _memory_cells(plan: StudyPlan, one: VariantPlan) -> list[str]:
 def _tokens(memory: Mapping[KvMode, PredictedMemory], mode: KvMode) -> str:
     found = memory.get(mode)
     return "-" if found is None or found.kv_tokens is None else f"{found.kv_tokens:,}"
+
+
+def _reported(plan: StudyPlan) -> str:
+    """What vLLM said of memory beside what the config predicts."""
+    rows = []
+    for one in plan.variants:
+        for mode, said in one.reported.items():
+            ours = one.memory.get(mode)
+            pairs = (
+                (ours.weights_bytes if ours else None, said.weights_bytes, units.show_bytes),
+                (ours.kv_tokens if ours else None, said.kv_tokens, lambda n: f"{n:,.0f}"),
+                (ours.max_concurrency if ours else None, said.max_concurrency, lambda n: f"{n:,.1f}"),
+            )
+            rows.append([f"{one.variant.name}-{mode}", *(cell for pair in pairs for cell in _beside(*pair))])
+    head = ["run", "weights", "said", "diff", "tokens", "said", "diff", "requests", "said", "diff"]
+    return "\n".join(
+        ["Predicted, and what vLLM said of it (requests: of the longest length at once)", table(head, rows)]
+    )
+
+
+def _beside(ours: float | None, theirs: float | None, shown: Callable[[float], str]) -> list[str]:
+    off = difference(ours, theirs)
+    return [
+        "-" if ours is None else shown(ours),
+        "-" if theirs is None else shown(theirs),
+        "-" if off is None else f"{off:+.1%}".replace("%", " %"),
+    ]
 
 
 def _servers(plan: StudyPlan) -> str:

@@ -106,6 +106,18 @@ def test_what_cannot_be_told_is_not_called_a_success(tmp_path):
     assert (found.answer, found.ok) == ("unknown", False)
 
 
+def test_an_engine_that_never_came_up_took_no_effect(tmp_path):
+    """Its log names the kernel that would have computed; then it ends."""
+    kernel = "Selected PerTensorTorchFP8ScaledMMLinearKernel for Fp8PerTensorOnlineLinearMethod"
+    file = log(tmp_path, "fp8_per_tensor", kernel)
+    assert check([file]).effects[0].answer == "yes"
+    with file.open("a") as more:
+        more.write("RuntimeError: _C::static_scaled_fp8_quant() expected at most 0 argument(s)\n")
+    (found,) = check([file]).effects
+    assert (found.answer, found.ok) == ("unknown", False)
+    assert "static_scaled_fp8_quant" in found.evidence[-1]
+
+
 def test_the_cache(tmp_path):
     config(tmp_path)
     lines = ["None/fp8", "Available KV cache memory: 10.0 GiB", "GPU KV cache size: {tokens} tokens"]

@@ -104,7 +104,9 @@ def test_cpu():
     states = {
         name: fit(name, SMALL, EPYC, "0.32.0").state for name in ("baseline", "kv-fp8", "int8", "int4-g32", "fp8")
     }
-    assert states == {"baseline": "fits", "kv-fp8": "fits", "int8": "fits", "int4-g32": "fits", "fp8": "remark"}
+    assert states == {"baseline": "fits", "kv-fp8": "fits", "int8": "fits", "int4-g32": "fits", "fp8": "refused"}
+    assert "without AMX" in fit("fp8", SMALL, EPYC, "0.32.0").reasons[0]
+    assert fit("fp8", SMALL, Machine("cpu", "new", flags=frozenset({"avx512f", "amx_tile"}))).state == "fits"
     assert "avx512f" in fit("kv-fp8", SMALL, Machine("cpu", "old", flags=frozenset()), "0.32.0").reasons[0]
     odd = {**SMALL, "intermediate_size": 1544}
     assert "multiples of 32" in " ".join(fit("int4-g64", odd, EPYC, "0.32.0").reasons)

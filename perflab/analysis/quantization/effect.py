@@ -55,6 +55,8 @@ class EffectFacts:
         The matmul kernels that took longest.
     remarks
         From the log.
+    ended
+        Why the engine never came up; None where it did, or no log tells.
     """
 
     run: str = ""
@@ -73,6 +75,7 @@ class EffectFacts:
     traced: bool | None = None
     traced_names: tuple[str, ...] = ()
     remarks: tuple[LogRemark, ...] = ()
+    ended: str | None = None
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,12 @@ def took_effect(facts: EffectFacts) -> Effect:
     if facts.asked is not None:
         answer = "no" if False in votes else "yes" if votes else "unknown"
     kv_answer, kv_words = _kv(facts)
-    evidence = tuple(words for words in (memory_words, log_words, trace_words, kv_words) if words)
+    ended = ""
+    if facts.ended is not None:
+        # What a log announces and no engine lived to do is no effect.
+        answer, kv_answer = ("unknown" if one == "yes" else one for one in (answer, kv_answer))
+        ended = say("effect.ended", why=facts.ended)
+    evidence = tuple(words for words in (memory_words, log_words, trace_words, kv_words, ended) if words)
     found: list[Finding] = []
     if answer == "no":
         # A log that names no kernel is weaker evidence than weights or kernels themselves.

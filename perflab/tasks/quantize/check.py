@@ -137,6 +137,7 @@ def engine_facts(
         log=told is not None,
         log_kernels=told.quantization_kernels if told else (),
         remarks=log_remarks(log) if log is not None else (),
+        ended=told.error if told is not None and not told.is_ready else None,
     )
     return _with_memory(facts, told, config, settings, found)
 

@@ -5,18 +5,22 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from perflab.analysis.model.shape import ModelShape
-from perflab.analysis.quantization.memory import PredictedMemory, predicted_memory
+from perflab.analysis.quantization.memory import PredictedMemory, ReportedMemory, predicted_memory
 from perflab.analysis.quantization.suitability import Machine, Suitability, suitability
 from perflab.capture.probe import Probe, engine_python, has_vllm, probe
 from perflab.errors import CaptureError, InputError
 from perflab.experiment import Experiment, Plan, plan
 from perflab.experiment.study import KvMode, Study, Variant
 from perflab.messages import say
+from perflab.read.server_log import read_server_log
+from perflab.runs import is_run, open_run
 from perflab.tasks.quantize.experiments import variant_args
 from perflab.tasks.quantize.folder import StudyFolder
 from perflab.tasks.quantize.machine import checkpoint_method, model_config, shape_of, this_machine
@@ -34,7 +38,9 @@ class VariantPlan:
     made
         How it comes about, in words.
     memory
-        By comparison; empty where the model's shape is not known, or weights lie in no GPU.
+        By comparison; empty where the model's shape is not known.
+    reported
+        What the engine said of its memory where the variant was measured already.
     """
 
     variant: Variant
@@ -42,6 +48,7 @@ class VariantPlan:
     args: Mapping[str, Any] | None
     made: str
     memory: Mapping[KvMode, PredictedMemory] = field(default_factory=dict)
+    reported: Mapping[KvMode, ReportedMemory] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """All of it."""
@@ -54,6 +61,7 @@ class VariantPlan:
             "made": self.made,
             **self.suitability.to_json(),
             "predicted": {mode: one.to_json() for mode, one in self.memory.items()},
+            "reported": {mode: one.to_json() for mode, one in self.reported.items()},
             "source": self.variant.format.source,
         }
 
@@ -130,7 +138,9 @@ def plan_study(
         root = (
             Path(folder) if folder is not None and begun else Path(stack.enter_context(tempfile.TemporaryDirectory()))
         )
-        found = schedule(study, StudyFolder(root.resolve()), how, version, variants=names or ("",), planned=True)
+        place_of = StudyFolder(root.resolve())
+        found = schedule(study, place_of, how, version, variants=names or ("",), planned=True)
+        variants = tuple(replace(one, reported=reported_memory(study, one.variant, place_of)) for one in variants)
     return StudyPlan(study, place, version, variants, found)
 
 
@@ -167,6 +177,32 @@ def plan_variant(study: Study, variant: Variant, machine: Machine, version: str 
             )
     own = None if args is None else {k: v for k, v in args.items() if study.engine.args.get(k) != v}
     return VariantPlan(variant, fits, own, _made(study, variant), memory)
+
+
+def reported_memory(study: Study, variant: Variant, folder: StudyFolder) -> dict[KvMode, ReportedMemory]:
+    """What vLLM logged of a variant's memory, by comparison: its largest rank's weights, its cache."""
+    found: dict[KvMode, ReportedMemory] = {}
+    for mode in study.kv.modes:
+        path = folder.run(variant.name, mode)
+        if not is_run(path):
+            continue
+        run = open_run(path)
+        if run.manifest.log is None:
+            continue
+        with contextlib.suppress(InputError):
+            log = read_server_log(run.file(run.manifest.log))
+            sizes = log.memory.groupby("component")["bytes"]
+            found[mode] = ReportedMemory(
+                weights_bytes=_size(sizes.max(), "weights"),
+                kv_tokens=log.kv_cache_tokens,
+                max_concurrency=log.max_concurrency,
+                kv_bytes=_size(sizes.min(), "kv_cache"),
+            )
+    return found
+
+
+def _size(sizes: pd.Series, component: str) -> int | None:
+    return int(sizes[component]) if component in sizes.index else None
 
 
 def planner_for(engine: Probe | None, machine: Machine) -> Planner:
