@@ -49,6 +49,7 @@ def _shown(folder: Path) -> str:
 def _accuracy(told: Mapping[str, Any], source: Source, model: str) -> Accuracy:
     engine, text, named = (_part(told, name) for name in ("engine", "text", "model"))
     decoding, control = _part(told, "decoding"), _part(told, "control")
+    notes = told.get("notes")
     place = Place(
         source=source.name,
         model=model or str(named.get("name") or named.get("id") or "unknown model"),
@@ -71,7 +72,7 @@ def _accuracy(told: Mapping[str, Any], source: Source, model: str) -> Accuracy:
         text=str(text.get("what") or ""),
         executed=str(told.get("executed") or told.get("executed_by") or ""),
         sentence=str(_part(told, "verdict").get("sentence") or ""),
-        notes=tuple(str(note) for note in told.get("notes") or () if isinstance(note, str)),
+        notes=tuple(note for note in notes if isinstance(note, str)) if isinstance(notes, list) else (),
     )
 
 
