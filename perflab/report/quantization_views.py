@@ -7,7 +7,6 @@ from typing import Any
 
 import pandas as pd
 
-from perflab import units
 from perflab.analysis.check import Check
 from perflab.analysis.finding import Finding
 from perflab.analysis.quantization import words
@@ -17,7 +16,6 @@ from perflab.analysis.quantization.tradeoffs import (
     Accuracy,
     Comparison,
     Kv,
-    Memory,
     Place,
     Variant,
     accuracy_of,
@@ -389,45 +387,27 @@ def tradeoff_checks(report: TradeoffReport) -> list[Check]:
 
 
 def effect_findings(report: TradeoffReport) -> list[Finding]:
-    """Formats that were asked for and did not take effect, each once."""
-    found = [
+    """Formats that were asked for and did not take effect, by log, weights or kernels, each once."""
+    by_trace = [
         finding
         for one in report.comparisons
         for variant in one.variants
         if variant.reasons
         for finding in variant.reasons.findings
     ]
+    found = [*(finding for effect in report.effects for finding in effect.findings), *by_trace]
     return list({(one.id, one.title, one.run): one for one in found}.values())
 
 
 def effect_sentences(report: TradeoffReport) -> str:
-    """How each format shows that it took effect: the kernel its log names, and how much smaller its weights are."""
-    lines = []
-    for one in report.comparisons:
-        base = one.baseline.memory_of() if one.baseline else None
-        for variant in one.variants:
-            memory = variant.memory_of()
-            if variant.name == BASELINE or (memory is None and not (variant.reasons and variant.reasons.logged)):
-                continue
-            lines.append(_effect(one, variant, memory, base))
-    return "\n".join(f"- {line}" for line in lines) or say("notebook.tradeoffs.nothing")
-
-
-def _effect(one: Comparison, variant: Variant, memory: Memory | None, base: Memory | None) -> str:
-    logged = ", ".join(f"`{line}`" for line in variant.reasons.logged) if variant.reasons else ""
-    size = say("notebook.not_measured")
-    if memory is not None and memory.weights_bytes:
-        size = units.show_bytes(memory.weights_bytes)
-        if base is not None and base.weights_bytes:
-            share = units.show_share(memory.weights_bytes / base.weights_bytes)
-            size = say("notebook.tradeoffs.of_baseline", size=size, share=share)
-    return say(
-        "notebook.tradeoffs.effect",
-        place=_place_name(one.place),
-        variant=variant.label,
-        size=size,
-        kernels=logged or say("notebook.tradeoffs.no_kernel_line"),
-    )
+    """Whether each format took effect, and how that shows."""
+    lines = [
+        say(f"notebook.tradeoffs.effect_{effect.answer}", run=effect.run, asked=effect.asked or effect.kv_asked or "")
+        + " "
+        + " ".join(effect.evidence)
+        for effect in report.effects
+    ]
+    return "\n".join(f"- {line}" for line in lines) or say("notebook.tradeoffs.no_effect")
 
 
 def _of_each(report: TradeoffReport, told: Any) -> str:

@@ -14,7 +14,9 @@ from perflab.analysis.goodput import objectives
 from perflab.analysis.model.shape import ModelShape, model_shape
 from perflab.analysis.model.workload import Workload, split_of, workload
 from perflab.analysis.quantization.claims import Confronted, confront
+from perflab.analysis.quantization.effect import Effect
 from perflab.analysis.quantization.ideal import Format, vanishing
+from perflab.analysis.quantization.memory import PredictedMemory, predicted_memory
 from perflab.analysis.quantization.recommend import PROFILES, Recommendation, recommend
 from perflab.analysis.quantization.tradeoffs import (
     BASELINE,
@@ -27,12 +29,14 @@ from perflab.analysis.quantization.tradeoffs import (
 )
 from perflab.analysis.roofline.phases import shape_of_run
 from perflab.knowledge.gpus import gpu_spec
+from perflab.knowledge.quantization_formats import capability_of, format_named
 from perflab.knowledge.thresholds import Thresholds, own_thresholds
 from perflab.messages import say
 from perflab.runs import Run
 from perflab.tasks.memory import memory as memory_of_runs
 from perflab.tasks.own import Own, own
 from perflab.tasks.quantize.accuracy_parts import accuracy_of_study
+from perflab.tasks.quantize.check import run_effect
 from perflab.tasks.quantize.gains import Measured, curves, measured_variants
 from perflab.tasks.quantize.reasons import reasons_of
 from perflab.tasks.quantize.sources import Source, VariantRun, find_sources
@@ -50,6 +54,8 @@ class TradeoffReport:
         For each comparison with speeds, by profile; with the place it is of.
     claims
         The guide's, each held against all comparisons.
+    effects
+        Whether each format took effect, by logs and the size of weights.
     thresholds
         The limits that held.
     """
@@ -58,6 +64,7 @@ class TradeoffReport:
     comparisons: tuple[Comparison, ...]
     recommendations: tuple[tuple[Place, Recommendation], ...] = ()
     claims: tuple[Confronted, ...] = ()
+    effects: tuple[Effect, ...] = ()
     sources: tuple[Source, ...] = field(default=(), repr=False)
     thresholds: Thresholds = field(default_factory=own_thresholds, repr=False)
 
@@ -74,6 +81,7 @@ class TradeoffReport:
             "comparisons": [one.to_json() for one in self.comparisons],
             "recommendations": [{**place.to_json(), **one.to_json()} for place, one in self.recommendations],
             "claims": [one.to_json() for one in self.claims],
+            "effects": [one.to_json() for one in self.effects],
         }
 
 
@@ -121,10 +129,29 @@ def tradeoffs(
         and (answer := recommend(one, profile, found, asked or _study_slos(told[index], profile), users.thresholds))
         is not None
     ]
-    claims = confront(found, users.thresholds.limit("quantization", "claim"))
     return TradeoffReport(
-        tuple(parts), tuple(found), tuple(recommendations), tuple(claims), tuple(sources), users.thresholds
+        inputs=tuple(parts),
+        comparisons=tuple(found),
+        recommendations=tuple(recommendations),
+        claims=tuple(confront(found, users.thresholds.limit("quantization", "claim"))),
+        effects=tuple(_effects(sources)),
+        sources=tuple(sources),
+        thresholds=users.thresholds,
     )
+
+
+def _effects(sources: Sequence[Source]) -> list[Effect]:
+    """Of the first run of each variant; traces are looked at for reasons already, and findings of theirs stand
+    there."""
+    seen: set[tuple[Place, str]] = set()
+    found = []
+    for source in sources:
+        for one in source.runs:
+            key = (place_of(one, source), one.variant)
+            if key not in seen and (effect := run_effect(one.run, traces=False)) is not None:
+                found.append(effect)
+            seen.add(key)
+    return found
 
 
 def again(report: TradeoffReport, slos: Mapping[str, float]) -> TradeoffReport:
@@ -299,6 +326,7 @@ def _memory(one: VariantRun) -> Memory | None:
     gpus = manifest.hardware.gpus
     kv_bytes = None if "kv_cache" not in sizes else int(sizes["kv_cache"])
     other = [int(sizes[name]) for name in _OTHER if name in sizes]
+    predicted = _predicted(one, gpus[0].memory_bytes if gpus else None, kv_bytes)
     per_token = work.kv_bytes_per_token if work else None
     return Memory(
         kv=one.kv,
@@ -308,9 +336,36 @@ def _memory(one: VariantRun) -> Memory | None:
         max_concurrency=float(most.iloc[0]) if len(most) else None,
         other_bytes=sum(other) if other else None,
         gpu_bytes=gpus[0].memory_bytes if gpus else None,
-        predicted_weights_bytes=round(work.weight_bytes) if work else None,
-        predicted_kv_tokens=int(kv_bytes // per_token) if kv_bytes is not None and per_token else None,
+        predicted_weights_bytes=predicted.weights_bytes if predicted else round(work.weight_bytes) if work else None,
+        predicted_kv_tokens=predicted.kv_tokens
+        if predicted and predicted.kv_tokens is not None
+        else int(kv_bytes // per_token)
+        if kv_bytes is not None and per_token
+        else None,
         run=one.run.path.name,
+    )
+
+
+def _predicted(one: VariantRun, gpu_bytes: int | None, kv_bytes: int | None) -> PredictedMemory | None:
+    """What `perflab quantize plan` would have said; None where format or shape is not known.
+
+    Where the size of the GPU is not told, or the cache was pinned, the cache has the bytes it was given: its tokens are
+    predicted from those.
+    """
+    kind = format_named(one.found.name)
+    shape = model_shape(one.config) if one.config else None
+    if kind is None or not isinstance(shape, ModelShape):
+        return None
+    manifest = one.run.manifest
+    gpus = manifest.hardware.gpus
+    pinned = kv_bytes if one.kv == "pinned" or gpu_bytes is None else None
+    return predicted_memory(
+        kind,
+        shape,
+        manifest.engine.settings,
+        gpu_bytes=gpu_bytes,
+        capability=capability_of(gpus[0].name) if gpus else None,
+        pinned_bytes=pinned,
     )
 
 
