@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -142,33 +143,43 @@ def _rows(times: RankTimes, scope: Scope) -> tuple[Ints, Ints]:
     return np.arange(len(times.start)), times.own_ns
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Matches:
     """What a search found on one rank, ready to be drawn and walked through.
 
     Attributes
     ----------
-    rows
-        Activities, by start.
+    names
+        A mark for each of the rank's names.
     lanes
         Number of the lane and the sums of what was found in it, all under code 0.
     """
 
+    times: RankTimes
     names: NDArray[np.bool_]
-    rows: Ints
-    start: Ints
     lanes: tuple[tuple[int, TimeSums], ...]
+
+    @cached_property
+    def rows(self) -> Ints:
+        """Activities found, by start."""
+        order = self.times.order
+        return order[self.names[self.times.name[order]]]
+
+    @cached_property
+    def start(self) -> Ints:
+        """Their starts."""
+        return self.times.start[self.rows]
 
 
 def matches(times: RankTimes, names: NDArray[np.bool_]) -> Matches:
     """The activities of a rank that bear one of the names (a mark for each of `times.names`)."""
-    found = times.order[names[times.name[times.order]]]
     lanes = []
     for number, lane in enumerate(times.lanes):
-        mine = _of_lane(lane, names)
-        if mine.any():
-            lanes.append((number, TimeSums.of(lane.start[mine], lane.end[mine], np.zeros(int(mine.sum())), 1)))
-    return Matches(names, found, times.start[found], tuple(lanes))
+        mine = np.flatnonzero(_of_lane(lane, names))
+        if len(mine):
+            code = np.zeros(len(mine), dtype=np.int64)
+            lanes.append((number, TimeSums.of(lane.start[mine], lane.end[mine], code, 1)))
+    return Matches(times, names, tuple(lanes))
 
 
 def _of_lane(lane: Lane, names: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -40,10 +40,11 @@ def bars(of: Bars, found: Matches | None, *, is_host: bool) -> list[bytes]:
 
 
 def columns(of: Columns) -> list[bytes]:
-    """Column (uint32), code (uint8), count (uint32), time (float64 ns)."""
+    """Column (uint16), code (uint8), count (uint32), time (ns: uint32 where it fits, else float64)."""
+    kind = np.uint32 if not len(of.ns) or int(of.ns.max()) < 1 << 32 else np.float64
     return [
-        of.column.astype(np.uint32).tobytes(), of.code.astype(np.uint8).tobytes(),
-        of.count.astype(np.uint32).tobytes(), of.ns.astype(np.float64).tobytes(),
+        of.column.astype(np.uint16).tobytes(), of.code.astype(np.uint8).tobytes(),
+        of.count.astype(np.uint32).tobytes(), of.ns.astype(kind).tobytes(),
     ]  # fmt: skip
 
 

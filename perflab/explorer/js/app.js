@@ -231,7 +231,7 @@ function render({ model, el: host }) {
     if (state.scope === "all" || state.scope === "phase") return { kind: "all" };
     return span(...track.state().view);
   }
-  const tableLater = later(110, () => names.follow());
+  const tableLater = later(50, () => names.follow());
 
   async function fetchBars() {
     const reply = await ask("bars", { phase: get("phase") }).catch(() => null);
@@ -257,7 +257,7 @@ function render({ model, el: host }) {
     categories.size ? el("button", { type: "button", class: "pl-key", onclick: () => { set("categories", []); track.draw(); showBars(); names.follow(); } }, words.every_category) : null);
   }
 
-  const searched = later(90, () => {
+  const searched = later(50, () => {
     state.valid = true;
     if (get("pattern")) try { new RegExp(get("text")); } catch { state.valid = false; }
     track.again();
@@ -319,7 +319,13 @@ function render({ model, el: host }) {
   const listeners = Object.entries(heard).map(([name, act]) => [`change:${name}`, () => { if (!mine && state.meta) act(); }]);
   for (const [name, act] of listeners) model.on(name, act);
 
-  root.plState = () => ({ timeline: track.state(), waiting: line.waiting(), requests: single.state(), steps, meta: state.meta });
+  // For tests and benchmarks: what is drawn, and whether that is all there is to draw.
+  root.plState = () => ({
+    timeline: track.state(), requests: single.state(), steps, meta: state.meta,
+    isExact: () => track.isFresh() && !searched.waits(),
+    isFresh: () => !line.waiting() && track.isFresh() && !tableLater.waits() && !searched.waits(),
+    show: (turn) => track.show(...state.meta.window.map((edge, at) => edge + (at ? -1 : 1) * turn)),
+  });
   tab(get("tab"));
   open(get("run"));
   return () => { for (const [name, act] of listeners) model.off(name, act); unfollow(); line.close(); track.close(); steps.close(); single.close(); };

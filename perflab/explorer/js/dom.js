@@ -89,7 +89,11 @@ export function perFrame(draw) {
 /** Call when nothing was asked for some time. */
 export function later(wait, run) {
   let timer = 0;
-  return (...given) => { clearTimeout(timer); timer = setTimeout(() => run(...given), wait); };
+  const ask = (...given) => {
+    clearTimeout(timer);
+    timer = setTimeout(() => { timer = 0; run(...given); }, wait);
+  };
+  return Object.assign(ask, { waits: () => timer !== 0 });
 }
 
 /** A canvas as sharp as the screen; returns its context with one unit a CSS pixel. */

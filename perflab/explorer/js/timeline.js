@@ -3,7 +3,7 @@
 import { el, fill, fitted, inkOn, perFrame, sharp, showCount, showMany, showTime, ticks, unitOf } from "./dom.js";
 import { newest, numbers } from "./link.js";
 
-const GUTTER = 104, STEPS = 18, AXIS = 22, LANE = 30, HOST = 16, GAP = 5, RANK = 20, OVERVIEW = 26, MARGIN = 0.5;
+const GUTTER = 104, STEPS = 18, AXIS = 22, LANE = 30, HOST = 16, GAP = 5, RANK = 20, OVERVIEW = 26, MARGIN = 0.25;
 const SHORTEST = 200;
 const FONT = "11px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif";
 
@@ -66,8 +66,8 @@ export function timeline(ask, look, on) {
     const columns = [...reply.columns, ...reply.found].map((one, at) => {
       const [column, code, count, ns] = rest.slice(4 * at, 4 * at + 4);
       return {
-        ...one, column: numbers(column, Uint32Array), code: numbers(code, Uint8Array),
-        count: numbers(count, Uint32Array), ns: numbers(ns, Float64Array),
+        ...one, column: numbers(column, Uint16Array), code: numbers(code, Uint8Array), count: numbers(count, Uint32Array),
+        ns: numbers(ns, ns.byteLength === count.byteLength ? Uint32Array : Float64Array),
       };
     });
     return { bars, columns: columns.slice(0, reply.columns.length), found: columns.slice(reply.columns.length), total: reply.total };
@@ -577,6 +577,7 @@ export function timeline(ask, look, on) {
     mark(a, b) { mark(a, b, a !== null && b > a); },
     focusOn(rank, row) { focus = { rank, row }; draw(); },
     state: () => ({ view, marked, tile, places, width, height, plot: plot(), gutter: GUTTER }),
+    isFresh: () => Boolean(data) && covers(),
     close() { size.disconnect(); },
   };
 }
