@@ -1,0 +1,71 @@
+"""How a checkpoint of a format is made: llm-compressor's words for it, and by which algorithm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from perflab.errors import InputError
+from perflab.experiment.study import Variant
+from perflab.messages import say
+
+Algorithm = Literal["rtn", "gptq", "awq", "smoothquant-gptq"]
+ALGORITHMS: tuple[Algorithm, ...] = ("rtn", "gptq", "awq", "smoothquant-gptq")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What becomes of linear layers, `ignore` apart.
+
+    Attributes
+    ----------
+    scheme
+        compressed-tensors' description of weights and activations.
+    algorithm
+        rtn: nearest value of the grid, without calibration; gptq: values chosen so that a layer's outputs change least
+        on calibration text (Frantar 2022); awq: channels scaled by their activations first (Lin 2023);
+        smoothquant-gptq: outliers of activations moved into the weights first (Xiao 2022).
+    """
+
+    scheme: dict[str, Any]
+    algorithm: Algorithm
+    ignore: tuple[str, ...] = ("lm_head",)
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether it needs text."""
+        return self.algorithm != "rtn"
+
+
+def recipe_for(variant: Variant, algorithm: Algorithm | None = None) -> Recipe:
+    """The recipe of a variant.
+
+    Parameters
+    ----------
+    algorithm
+        None: gptq for 4-bit weights; rtn for 8-bit ones, whose grid is fine enough a row.
+
+    Raises
+    ------
+    InputError
+        When no checkpoint is made of that format.
+    """
+    weights = variant.format.weights
+    if variant.format.how not in ("make", "online") or weights is None:
+        raise InputError(say("quantize_make.not_made", name=variant.name, format=variant.format.name))
+    kind = "float" if variant.format.activations == "fp8" else "int"
+    if weights.block:
+        raise InputError(say("quantize_make.not_made", name=variant.name, format=variant.format.name))
+    grid: dict[str, Any] = {
+        "num_bits": weights.bits, "type": kind, "symmetric": not weights.zero_points, "dynamic": False,
+    }  # fmt: skip
+    if weights.group:
+        grid |= {"strategy": "group", "group_size": weights.group}
+    else:
+        grid |= {"strategy": "channel" if weights.per_row else "tensor"}
+    scheme: dict[str, Any] = {"weights": grid}
+    if variant.format.activations:
+        scheme["input_activations"] = {
+            "num_bits": 8, "type": kind, "symmetric": True, "strategy": "token", "dynamic": True,
+        }  # fmt: skip
+    return Recipe(scheme, algorithm or ("gptq" if weights.bits < 8 else "rtn"))

@@ -1,0 +1,112 @@
+"""Scores of a study's variants on disk: written by `accuracy.py`, read by whoever shows or redoes the statistics.
+
+`accuracy/baseline/tokens.csv.xz` has document, position, token and nll of each scored token, in order;
+`accuracy/NAME/tokens.csv.xz` has of the same tokens in the same order the nll of the variant less the baseline's, KL,
+and whether the most likely token is the baseline's. Rounded to 0.0001 nats and to three digits; figures are worked out
+from what is on disk.
+"""
+
+from __future__ import annotations
+
+import io
+import lzma
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from perflab.errors import InputError
+from perflab.messages import say
+
+TOKENS = "tokens.csv.xz"
+BASELINE = "baseline"
+_SHARED = ("document", "position", "token", "nll")
+_OWN = ("difference", "kl", "top1_agrees")
+
+
+def read_tokens(accuracy: str | Path, variant: str, baseline: str = BASELINE) -> pd.DataFrame:
+    """Scored tokens of a variant.
+
+    Parameters
+    ----------
+    accuracy
+        The folder `accuracy` of a study.
+
+    Returns
+    -------
+    One row a token: document, position, token, nll, nll_baseline (nats), top1_agrees, kl (nats). For the baseline
+    itself nll and nll_baseline are the same.
+
+    Raises
+    ------
+    InputError
+        When a file is missing, is none of ours, or the two do not belong together.
+    """
+    folder = Path(accuracy)
+    shared = _read(folder / baseline / TOKENS, _SHARED)
+    frame = pd.DataFrame({name: shared[name].astype("int64") for name in _SHARED[:3]})
+    frame["nll_baseline"] = shared["nll"].astype(np.float64)
+    if variant == baseline:
+        return frame.assign(nll=frame["nll_baseline"], top1_agrees=True, kl=0.0)[_columns()]
+    own = _read(folder / variant / TOKENS, _OWN)
+    if len(own) != len(frame):
+        raise InputError(
+            say("quantize_accuracy.other_tokens", own=len(own), shared=len(frame)), path=folder / variant / TOKENS
+        )
+    frame["nll"] = frame["nll_baseline"] + own["difference"].astype(np.float64).to_numpy()
+    frame["top1_agrees"] = own["top1_agrees"].astype(np.int64).to_numpy() == 1
+    frame["kl"] = own["kl"].astype(np.float64).to_numpy()
+    return frame[_columns()]
+
+
+def write_baseline(folder: Path, scores: dict[str, np.ndarray]) -> None:
+    """Write the baseline's tokens out of the arrays of a job."""
+    frame = pd.DataFrame({name: scores[name] for name in _SHARED[:3]})
+    frame["nll"] = [f"{value:.4f}" for value in scores["nll"]]
+    _write(folder / TOKENS, frame)
+
+
+def write_variant(folder: Path, scores: dict[str, np.ndarray], baseline: dict[str, np.ndarray]) -> None:
+    """Write a variant's tokens out of the arrays of a job."""
+    if not np.array_equal(scores["token"], baseline["token"]):
+        raise InputError(say("quantize_accuracy.other_text"), path=folder)
+    difference = scores["nll"] - baseline["nll"]
+    frame = pd.DataFrame(
+        {
+            "difference": [_short(f"{value:.4f}") for value in difference],
+            "kl": [_short(f"{value:.3g}") if value >= 1e-7 else "0" for value in scores["kl"]],
+            "top1_agrees": scores["same"].astype(int),
+        }
+    )
+    _write(folder / TOKENS, frame)
+
+
+def _short(number: str) -> str:
+    return "0" if not float(number) else number.replace("0.", ".", 1) if number.lstrip("-").startswith("0.") else number
+
+
+def _write(path: Path, frame: pd.DataFrame) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    packed = lzma.compress(frame.to_csv(index=False).encode(), preset=9 | lzma.PRESET_EXTREME)
+    part = path.with_name(f".{path.name}.part")
+    part.write_bytes(packed)
+    part.replace(path)
+
+
+def _read(path: Path, columns: tuple[str, ...]) -> pd.DataFrame:
+    try:
+        frame = pd.read_csv(io.BytesIO(lzma.decompress(path.read_bytes())))
+    except FileNotFoundError as error:
+        raise InputError(say("quantize_accuracy.no_tokens"), path=path) from error
+    except (OSError, ValueError, lzma.LZMAError) as error:
+        raise InputError(f"cannot be read: {error}", path=path) from error
+    if missing := [name for name in columns if name not in frame.columns]:
+        raise InputError(say("quantize_accuracy.no_column", name=missing[0]), path=path)
+    numbers = frame.loc[:, list(columns)].apply(pd.to_numeric, errors="coerce")
+    if not np.isfinite(numbers.to_numpy(dtype=np.float64)).all():
+        raise InputError(say("quantize_accuracy.not_finite"), path=path)
+    return numbers
+
+
+def _columns() -> list[str]:
+    return ["document", "position", "token", "nll", "nll_baseline", "top1_agrees", "kl"]
