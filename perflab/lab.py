@@ -14,27 +14,37 @@ from perflab import places
 START = "00_start_here.ipynb"
 
 
-def lab_command(folder: Path, extra: Sequence[str] = ()) -> list[str]:
-    """The command that opens JupyterLab (this Python's, loopback only) on the start notebook in `folder`."""
+def lab_command(folder: Path, root: Path, extra: Sequence[str] = ()) -> list[str]:
+    """The command that opens JupyterLab (this Python's, loopback only) on the start notebook in `folder`.
+
+    It shows `root` and what lies below: notebooks, runs and reports alike, or links from one to the other lead nowhere.
+    """
     # In a container everyone is root, and JupyterLab refuses root unless told otherwise.
     as_root = ["--allow-root"] if getattr(os, "geteuid", lambda: 1)() == 0 else []
-    return [sys.executable, "-m", "jupyterlab", "--ServerApp.ip=127.0.0.1", *as_root, *extra, str(folder / START)]
+    told = [f"--ServerApp.root_dir={root}", "--ServerApp.ip=127.0.0.1", *as_root]
+    return [sys.executable, "-m", "jupyterlab", *told, *extra, str(folder / START)]
 
 
 def notebooks_to_work_in(here: Path) -> Path:
-    """The checkout's notebooks, or, for an installed perflab, a copy of them in `here` that is the user's own."""
+    """The checkout's notebooks where `here` lies in it; else a copy of them in `here` that is the user's own.
+
+    The workshop is not among them: `perflab workshop new` makes a folder of exercises, without the solutions.
+    """
     source = places.notebooks()
-    if (source.parent / "pyproject.toml").is_file():
+    if (source.parent / "pyproject.toml").is_file() and here.resolve().is_relative_to(source.parent):
         return source
     copy = here / "perflab-notebooks"
-    for notebook in source.rglob("*.ipynb"):
-        target = copy / notebook.relative_to(source)
-        if not target.exists():
-            target.parent.mkdir(parents=True, exist_ok=True)
+    copy.mkdir(parents=True, exist_ok=True)
+    for notebook in source.glob("*.ipynb"):
+        if not (target := copy / notebook.name).exists():
             shutil.copyfile(notebook, target)
     return copy
 
 
 def open_lab(extra: Sequence[str] = ()) -> int:
     """Run JupyterLab until the user stops it; returns its exit status."""
-    return subprocess.run(lab_command(notebooks_to_work_in(Path.cwd()), extra), check=False).returncode
+    here = Path.cwd()
+    folder = notebooks_to_work_in(here)
+    work = folder.parent if here.resolve() == folder.resolve() else here
+    environment = {**os.environ, places.WORK: str(work)}
+    return subprocess.run(lab_command(folder, folder.parent, extra), env=environment, check=False).returncode

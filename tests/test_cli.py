@@ -91,7 +91,7 @@ def test_latency_table_names_what_can_be_doubted(capsys: pytest.CaptureFixture[s
 
 def test_lab_passes_options_on_and_others_refuse_them(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
-    monkeypatch.setattr("perflab.lab.subprocess.run", lambda argv, check: asked.append(argv) or _Done())
+    monkeypatch.setattr("perflab.lab.subprocess.run", lambda argv, check, env: asked.append(argv) or _Done())
     assert main(["lab", "--no-browser", "--port", "9999"]) == 0
     assert asked[0][-4:-1] == ["--no-browser", "--port", "9999"]
     assert asked[0][-1].endswith("notebooks/00_start_here.ipynb")

@@ -50,8 +50,13 @@ def read_experiment(path: str | Path, changes: Sequence[str] = ()) -> Experiment
         With the line: the file is not YAML, has a key it cannot have, a value of the wrong type, an empty
         grid, or settings that contradict each other.
     """
+    return parse_experiment(read_text(Path(path)), path, changes)
+
+
+def parse_experiment(text: str, path: str | Path, changes: Sequence[str] = ()) -> Experiment:
+    """As `read_experiment`, of a text that stands, or is to stand, in the file `path`."""
     file = Path(path)
-    source = changed(Source(file, read_text(file)), changes)
+    source = changed(Source(file, text), changes)
     top = Table(source, source.root(), "", _TOP)
     for key in ("model", "workloads"):
         if key not in top:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from perflab.errors import InputError
@@ -26,6 +26,7 @@ def report(
     notebooks: Sequence[str | Path] | None = None,
     rules: str | Path | None = None,
     thresholds: str | Path | None = None,
+    progress: Callable[[int, int, str], None] = lambda done, of, notebook: None,
 ) -> Path:
     """Write one self-contained HTML report over runs.
 
@@ -42,6 +43,8 @@ def report(
         where there are measured points, breakdown where there are traces.
     rules, thresholds
         The user's own files (`perflab.tasks.own`), for the notebooks that take such a parameter.
+    progress
+        Told how many of how many notebooks are done, and the name of the one that comes next (empty at the end).
 
     Raises
     ------
@@ -52,15 +55,17 @@ def report(
     own(rules, thresholds)  # what is wrong with them is said before anything runs
     target = Path(out)
     kept = target.parent / f"{target.stem}.notebooks"
-    chosen = [(find_notebook(n), runs) for n in notebooks] if notebooks is not None else _fitting(runs)
+    chosen = [(find_notebook(n), runs) for n in notebooks] if notebooks is not None else fitting(runs)
     if not chosen:
         raise InputError(say("report.page.nothing"), path=runs[0].path)
     files = {"rules": rules, "thresholds": thresholds}
     given = {name: Path(path).resolve() for name, path in files.items() if path is not None}
-    executed = [
-        execute(notebook, {"runs": [run.path.resolve() for run in of], **_taken(notebook, given)}, kept / notebook.name)
-        for notebook, of in chosen
-    ]
+    executed = []
+    for done, (notebook, of) in enumerate(chosen):
+        progress(done, len(chosen), notebook.stem)
+        parameters = {"runs": [run.path.resolve() for run in of], **_taken(notebook, given)}
+        executed.append(execute(notebook, parameters, kept / notebook.name))
+    progress(len(chosen), len(chosen), "")
     told = runs[0].manifest.title if len(runs) == 1 else say("report.page.title", n=len(runs))
     return render(executed, target, title=title or told, show_code=show_code)
 
@@ -71,7 +76,7 @@ def _taken(notebook: Path, given: Mapping[str, Path]) -> dict[str, Path]:
     return {name: path for name, path in given.items() if name in known}
 
 
-def _fitting(runs: list[Run]) -> list[tuple[Path, list[Run]]]:
+def fitting(runs: list[Run]) -> list[tuple[Path, list[Run]]]:
     """Notebook and the runs that have what it needs; notebooks without any such run are left out."""
     measured = [run for run in runs if any(point.bench and point.kind == "serve" for point in run.manifest.points)]
     traced = [run for run in runs if has_measured_traces(run)]

@@ -18,7 +18,8 @@ def find_runs(names: str | Path | Sequence[str | Path]) -> list[Run]:
     ----------
     names
         One name or path, several separated by commas, or a sequence of them. A path may be a run directory
-        or a folder that holds some; those are taken in the order of their names.
+        or a folder that holds some; those are taken in the order of their names. It may lead from the current
+        directory or from the one the user works in (`perflab.places.work`).
 
     Raises
     ------
@@ -38,11 +39,14 @@ def recorded_runs() -> list[Run]:
 
 
 def _find(name: str) -> list[Run]:
-    for path in (Path(name), places.recorded() / name):
+    # A notebook runs where it lies; the user's runs lie where they work.
+    given = (Path(name), places.work() / name)
+    for path in (*given, places.recorded() / name):
         if is_run(path):
             return [open_run(path)]
-    if Path(name).is_dir() and (inside := _runs_in(Path(name))):
-        return inside
+    for path in given:
+        if path.is_dir() and (inside := _runs_in(path)):
+            return inside
     known = [run.path.name for run in recorded_runs()]
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {close[0]}?" if close else f"recorded runs: {', '.join(known) or 'none'}"
