@@ -331,6 +331,11 @@ def bare(ax: Axes, *sides: str) -> None:
         ax.spines[side].set_visible(False)
 
 
+def close(figure: Figure) -> None:
+    """Forget a figure that has been drawn."""
+    plt.close(figure)
+
+
 def series(count: int) -> list[str]:
     """As many colours for runs or loads; they repeat after twelve."""
     return [SERIES[i % len(SERIES)] for i in range(count)]

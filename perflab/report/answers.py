@@ -144,7 +144,11 @@ def compare_answer(report: CompareReport) -> Answer:
         if known and row.verdict in ("better", "worse", "same"):
             sentences[-1] += f" {say('answer.compare.interval', **fields)}"
         note = f"{fields['metric']} {say('answer.at')} {row.point}"
-        tiles.append(Tile(say("answer.compare.tile"), str(fields["change"]), note))
+        tiles += [
+            Tile(say("answer.compare.baseline"), str(fields["baseline"]), report.baseline.name),
+            Tile(say("answer.compare.candidate"), str(fields["candidate"]), report.candidate.name),
+            Tile(say("answer.compare.tile"), str(fields["change"]), note),
+        ]
     sentences += [finding.title + "." for finding in report.findings if finding.id.startswith("step_time")][:1]
     return Answer(tuple(sentences), tuple(tiles))
 

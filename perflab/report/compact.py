@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _GLYPH = re.compile(r'<path id="([^"]+)" d="([^"]*)" transform="(scale\([^"]*\))"\s*/>')
+_BLANK = re.compile(r'<path id="([^"]+)" transform="scale\([^"]*\)"\s*/>')
 _USE = re.compile(r'<use xlink:href="#([^"]+)"(?: transform="translate\(([-\d.]+) 0\)")?\s*/>')
 _OUTLINE = re.compile(r'(?<= d=")[^"]*(?=")')
 _PLACE = re.compile(r'(?<=translate\()[^)]*(?=\))|(?<= (?:x|y)=")[^"]*(?=")')
@@ -49,10 +50,14 @@ def compact(drawing: str, glyphs: Glyphs) -> str:
 
     def use(match: re.Match[str]) -> str:
         target, x = match.groups()
+        if target in blank:
+            return ""
         at = f' x="{_rounded(x, 1)}"' if x else ""
         return f'<use href="#{names.get(target, target)}"{at}/>'
 
     text = _GLYPH.sub(collect, text)
+    blank = set(_BLANK.findall(text))
+    text = _BLANK.sub("", text)
     text = _USE.sub(use, text)
     text = _OUTLINE.sub(lambda m: _short_outline(m.group()), text)
     text = _PLACE.sub(lambda m: _LONG.sub(lambda n: _rounded(n.group()), m.group()), text)

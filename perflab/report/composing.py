@@ -1,46 +1,50 @@
-"""One report over several runs: the notebooks executed, one page made of them."""
+"""Reports: the notebooks that have something to say executed, and one page made of them, or a folder of pages."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from perflab import places
 from perflab.errors import InputError
 from perflab.messages import say
+from perflab.report.choosing import Given, chosen, given
 from perflab.report.execution import execute, find_notebook, parameters_of
 from perflab.report.rendering import render
 from perflab.runs import Run
-from perflab.tasks.find import find_runs
 from perflab.tasks.own import own
-from perflab.tasks.traces import has_measured_traces, has_several_ranks
 
-LATENCY, BREAKDOWN, RANKS = "02_latency_and_throughput", "03_gpu_time_breakdown", "04_multi_gpu"
+Progress = Callable[[int, int, str], None]
 
 
 def report(
-    paths: str | Path | Sequence[str | Path],
-    out: str | Path,
+    paths: str | Path | Sequence[str | Path] = (),
+    out: str | Path = "report.html",
     *,
+    compare: tuple[str | Path, str | Path] | None = None,
     title: str | None = None,
     show_code: bool = False,
     notebooks: Sequence[str | Path] | None = None,
     rules: str | Path | None = None,
     thresholds: str | Path | None = None,
-    progress: Callable[[int, int, str], None] = lambda done, of, notebook: None,
+    progress: Progress = lambda done, of, notebook: None,
 ) -> Path:
     """Write one self-contained HTML report over runs.
 
     Parameters
     ----------
     paths
-        Run directories or names of recorded runs.
+        Run directories or names of recorded runs; quantization studies.
     out
         The HTML file. The executed notebooks are kept beside it, in `<name>.notebooks/`.
+    compare
+        Two sides as `perflab.tasks.compare.compare` takes them: did the change help?
     title, show_code
-        See `render`; the title is that of the run, or tells how many there are.
+        See `render`; the title is that of the run, or tells what there is.
     notebooks
-        Notebooks with a parameter `runs`; by default those of perflab for which the runs hold something: latency
-        where there are measured points, breakdown where there are traces.
+        Notebooks with a parameter `runs`; by default those of perflab that have something to say about what is given
+        (`perflab.report.choosing`).
     rules, thresholds
         The user's own files (`perflab.tasks.own`), for the notebooks that take such a parameter.
     progress
@@ -49,37 +53,74 @@ def report(
     Raises
     ------
     InputError
-        When no run is named, the runs hold neither measured points nor traces, or a notebook fails.
+        When nothing is named, what is named holds neither measured points nor traces, or a notebook fails.
     """
-    runs = find_runs(paths)
+    asked = given(paths, compare)
     own(rules, thresholds)  # what is wrong with them is said before anything runs
     target = Path(out)
-    kept = target.parent / f"{target.stem}.notebooks"
-    chosen = [(find_notebook(n), runs) for n in notebooks] if notebooks is not None else fitting(runs)
-    if not chosen:
-        raise InputError(say("report.page.nothing"), path=runs[0].path)
+    taken = _chosen(asked, notebooks)
     files = {"rules": rules, "thresholds": thresholds}
-    given = {name: Path(path).resolve() for name, path in files.items() if path is not None}
+    more = {name: Path(path).resolve() for name, path in files.items() if path is not None}
+    kept = target.parent / f"{target.stem}.notebooks"
     executed = []
-    for done, (notebook, of) in enumerate(chosen):
-        progress(done, len(chosen), notebook.stem)
-        parameters = {"runs": [run.path.resolve() for run in of], **_taken(notebook, given)}
-        executed.append(execute(notebook, parameters, kept / notebook.name))
-    progress(len(chosen), len(chosen), "")
-    told = runs[0].manifest.title if len(runs) == 1 else say("report.page.title", n=len(runs))
-    return render(executed, target, title=title or told, show_code=show_code)
+    for done, (notebook, parameters) in enumerate(taken):
+        progress(done, len(taken), notebook.stem)
+        executed.append(execute(notebook, parameters | known_parameters(notebook, more), kept / notebook.name))
+    progress(len(taken), len(taken), "")
+    return render(executed, target, title=title or _title(asked), show_code=show_code, names=shown_names(asked))
 
 
-def _taken(notebook: Path, given: Mapping[str, Path]) -> dict[str, Path]:
-    """Those of the parameters that the notebook has."""
-    known = parameters_of(notebook) if given else {}
-    return {name: path for name, path in given.items() if name in known}
+def fitting(runs: Sequence[Run]) -> list[tuple[Path, list[Run]]]:
+    """Notebooks that have something to say about runs, each with the runs that have what it needs."""
+    by_path = {run.path.resolve(): run for run in runs}
+    return [
+        (notebook, [by_path[path] for path in parameters["runs"]])
+        for notebook, parameters in chosen(Given(tuple(runs)))
+        if "runs" in parameters
+    ]
 
 
-def fitting(runs: list[Run]) -> list[tuple[Path, list[Run]]]:
-    """Notebook and the runs that have what it needs; notebooks without any such run are left out."""
-    measured = [run for run in runs if any(point.bench and point.kind == "serve" for point in run.manifest.points)]
-    traced = [run for run in runs if has_measured_traces(run)]
-    # One rank says nothing about several, but is what they are set beside.
-    ranks = traced if any(has_several_ranks(run) for run in traced) else []
-    return [(find_notebook(n), of) for n, of in ((LATENCY, measured), (BREAKDOWN, traced), (RANKS, ranks)) if of]
+def shown_names(asked: Given) -> dict[str, str]:
+    """What a page calls the folders that it is about, by their paths on this machine, which it must not tell.
+
+    Recorded runs go by their names, those below the current directory by the path from there, others by their own name:
+    as far as possible what a reader can type.
+    """
+    here, recorded = Path.cwd().resolve(), places.recorded().resolve()
+    names = {}
+    for folder in asked.folders:
+        path = folder.resolve()
+        base = next((base for base in (recorded, here) if path.is_relative_to(base) and path != base), path.parent)
+        names[str(path)] = path.relative_to(base).as_posix()
+    return names
+
+
+def _chosen(asked: Given, notebooks: Sequence[str | Path] | None) -> list[tuple[Path, dict[str, Any]]]:
+    if notebooks is not None:
+        runs = [run.path.resolve() for run in asked.runs]
+        return [(find_notebook(name), {"runs": runs}) for name in notebooks]
+    found = chosen(asked)
+    if not found:
+        raise InputError(say("report.page.nothing"), path=asked.folders[0] if asked.folders else None)
+    return found
+
+
+def known_parameters(notebook: Path, more: Mapping[str, Path]) -> dict[str, Path]:
+    """Those of the parameters `more` that the notebook has."""
+    known = parameters_of(notebook) if more else {}
+    return {name: path for name, path in more.items() if name in known}
+
+
+def _title(asked: Given) -> str:
+    if asked.sides is not None:
+        baseline, candidate = (_short(side) for side in asked.sides)
+        return say("report.page.compared", baseline=baseline, candidate=candidate)
+    if asked.studies and not asked.runs:
+        return say("report.page.study", names=", ".join(path.name for path in asked.studies))
+    if len(asked.runs) == 1:
+        return asked.runs[0].manifest.title
+    return say("report.page.title", n=len(asked.runs))
+
+
+def _short(side: str) -> str:
+    return ", ".join(Path(part).name for part in side.split(","))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from perflab.messages import say
-from perflab.report import blocks, summary, summary_blocks, svg
+from perflab.report import blocks, in_notebook, summary, summary_blocks, svg
 from perflab.report.compact import Glyphs
 from perflab.report.show import MEDIA
 from perflab.report.summary import Found
@@ -54,7 +54,10 @@ class Section:
 
 @dataclass
 class Page:
-    """What the template lays out. `judged`: a notebook looked for findings, even if it found none."""
+    """What the template lays out.
+
+    `judged`: a notebook looked for findings, even if it found none. `home`: the index that the page belongs to.
+    """
 
     title: str
     sections: list[Section] = field(default_factory=list)
@@ -63,6 +66,7 @@ class Page:
     judged: bool = False
     checks: list[Mapping[str, Any]] = field(default_factory=list)
     glyphs: Glyphs = field(default_factory=Glyphs)
+    home: str = ""
 
     @property
     def answers(self) -> list[Mapping[str, Any]]:
@@ -239,8 +243,8 @@ def _ours(
         page.checks += ours["checks"]
         return blocks.trust_html(ours["checks"], title=ours.get("title", ""))
     if kind == "table":
-        return _table(ours, _text(data["text/html"]))
-    return _text(data["text/html"])
+        return _table(ours, in_notebook.undressed(_text(data["text/html"])))
+    return in_notebook.undressed(_text(data["text/html"]))
 
 
 def _table(ours: Mapping[str, Any], text: str) -> str:

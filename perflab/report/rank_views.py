@@ -151,14 +151,14 @@ def comparisons(runs: Sequence[Run]) -> list[CompareReport]:
     found: list[CompareReport] = []
     last: dict[tuple[Any, ...], Run] = {}
     for run in runs:
-        shape = _shape(run)
+        shape = shape_of(run)
         if shape and shape in last:
             found.append(compare(last[shape].path, run.path))
         last[shape] = run
     return found
 
 
-def _shape(run: Run) -> tuple[Any, ...]:
+def shape_of(run: Run) -> tuple[Any, ...]:
     """What makes two models the same to a GPU; empty where the run keeps no config."""
     name = run.manifest.model_config
     config = json.loads(read_text(run.file(name))[0]) if name else {}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from html.parser import HTMLParser
 from importlib.resources import files
@@ -23,13 +24,18 @@ _CSS_REFERENCE = re.compile(r"@import|url\(\s*['\"]?(?!#|data:|['\"])", re.IGNOR
 
 
 def render(
-    executed: str | Path | Sequence[str | Path], out: str | Path, *, title: str | None = None, show_code: bool = False
+    executed: str | Path | Sequence[str | Path],
+    out: str | Path,
+    *,
+    title: str | None = None,
+    show_code: bool = False,
+    names: Mapping[str, str] | None = None,
 ) -> Path:
     """Write executed notebooks as one self-contained HTML page, a section each.
 
     At the head stand title, what ran, and the findings; then the notebooks' text, tables and figures without code
     (`show_code` brings it back). Widgets and parameter cells are left out. It follows the reader's light or dark
-    setting and prints well.
+    setting and prints well. `names` are what paths of this machine are called on it.
 
     Raises
     ------
@@ -37,7 +43,17 @@ def render(
         When a file is not a notebook.
     """
     paths = [executed] if isinstance(executed, str | Path) else list(executed)
-    text = page_html([_read(Path(path)) for path in paths], title=title, show_code=show_code)
+    from perflab.report.page import build_page
+
+    page = build_page([read_notebook(Path(path)) for path in paths], title, show_code=show_code)
+    return write_page("index.html.j2", out, {"page": page}, names)
+
+
+def write_page(
+    template: str, out: str | Path, resources: Mapping[str, Any], names: Mapping[str, str] | None = None
+) -> Path:
+    """Write a page laid out by one of our templates; see `render`."""
+    text = without_paths(page_text(template, resources), names or {})
     target = Path(out)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(text, encoding="utf-8")
@@ -46,20 +62,35 @@ def render(
 
 def page_html(notebooks: list[Any], *, title: str | None = None, show_code: bool = False) -> str:
     """The page as text; `notebooks` are nbformat nodes."""
+    from perflab.report.page import build_page
+
+    return page_text("index.html.j2", {"page": build_page(notebooks, title, show_code=show_code)})
+
+
+def page_text(template: str, resources: Mapping[str, Any]) -> str:
+    """A page laid out by one of our templates, as text."""
     import nbformat
     from nbconvert.exporters.templateexporter import TemplateExporter
 
-    from perflab.report.page import build_page
-
-    page = build_page(notebooks, title, show_code=show_code)
     make, node = cast(Any, TemplateExporter), cast(Any, nbformat.from_dict)
-    exporter = make(template_name="perflab", template_file="index.html.j2", extra_template_basedirs=[str(_TEMPLATES)])
-    resources = {
-        "page": page, "say": say, "version": __version__, "made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+    exporter = make(template_name="perflab", template_file=template, extra_template_basedirs=[str(_TEMPLATES)])
+    told = {
+        **resources, "say": say, "version": __version__, "made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "css": page_css(),
     }  # fmt: skip
-    text, _ = exporter.from_notebook_node(node(_EMPTY), resources=resources)
+    text, _ = exporter.from_notebook_node(node(_EMPTY), resources=told)
     return str(text)
+
+
+def without_paths(text: str, names: Mapping[str, str]) -> str:
+    """A text with the paths of this machine called by their names, and the home folder `~`."""
+    for path in sorted(names, key=len, reverse=True):
+        name = html.escape(names[path]).replace("\\", r"\\")
+        text = re.sub(re.escape(html.escape(path)) + r"(?![\w.-])", name, text)
+    for base, short in ((Path.cwd(), ""), (Path.home(), "~/")):
+        if len(base.parts) > 1:
+            text = text.replace(f"{html.escape(str(base))}/", short)
+    return text
 
 
 def page_css() -> str:
@@ -109,7 +140,8 @@ class _References(HTMLParser):
             self.found.append("a style sheet that loads something")
 
 
-def _read(path: Path) -> Any:
+def read_notebook(path: Path) -> Any:
+    """An executed notebook."""
     import nbformat
 
     read: Any = nbformat.read

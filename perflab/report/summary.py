@@ -14,16 +14,24 @@ from perflab.tasks.machines import is_cpu
 
 Data = Mapping[str, Any]
 
+_VERDICTS, _CAUSES = "change_", "step_time"
+"""How ids of findings of a comparison begin: what it decided, and where time changed."""
 _STATES = ("fail", "warn", "pass", "not_applicable")
 
 
 @dataclass(frozen=True)
 class Found:
-    """A finding on the page: its card's anchor, and the number of the section it stands in."""
+    """A finding: its card's anchor, the number of the section it stands in, and the page (none: this one)."""
 
     finding: Data
     anchor: str
     number: str
+    page: str = ""
+
+    @property
+    def link(self) -> str:
+        """Where its card is."""
+        return f"{self.page}#{self.anchor}"
 
 
 @dataclass(frozen=True)
@@ -91,11 +99,11 @@ def top(found: Sequence[Group], limit: int = 3) -> list[Group]:
 
 
 def steps(found: Sequence[Group]) -> list[Data]:
-    """What to do about them, in their order; the same advice once."""
+    """What to do about them, in their order; the same advice once. A cause named by a comparison is no advice."""
     seen: dict[str, Data] = {}
     for group in found:
         finding = group.first.finding
-        if finding.get("change"):
+        if finding.get("change") and not str(finding["id"]).startswith(_CAUSES):
             seen.setdefault(str(finding["change"]), finding)
     return list(seen.values())
 
@@ -156,9 +164,12 @@ def _origin(machine: str, engine: str, runs: Sequence[Data]) -> Origin:
     )  # fmt: skip
 
 
-def _rank(one: Found) -> tuple[bool, tuple[int, float], float]:
+def _rank(one: Found) -> tuple[bool, int, bool, float, float]:
+    """What is withheld last; then by severity, a comparison's verdict before its causes, confidence and impact."""
     value = (one.finding.get("impact") or {}).get("value")
-    return bool(one.finding.get("withheld")), blocks.rank(one.finding), -abs(float(value or 0.0))
+    severity, confidence = blocks.rank(one.finding)
+    decided = str(one.finding["id"]).startswith(_VERDICTS)
+    return bool(one.finding.get("withheld")), severity, not decided, confidence, -abs(float(value or 0.0))
 
 
 def _run(one: Found) -> str:

@@ -135,13 +135,12 @@ def _line(group: Group, names: Mapping[str, str]) -> str:
     told = html.escape(" · ".join(facts))
     if group.others:
         links = [
-            f'<a href="#{one.anchor}" data-at="{one.number}">{html.escape(_name(one, names))}</a>'
-            for one in group.others
+            f'<a href="{one.link}" data-at="{one.number}">{html.escape(_name(one, names))}</a>' for one in group.others
         ]
         told += f" · {say('summary.also', runs=style.join(links))}"
     return (
         f'<li class="{level}"><span class="pill {level}">{level}</span><div><p class="what">'
-        f'<a href="#{group.first.anchor}" data-at="{group.first.number}">{blocks.inline(str(finding["title"]))}</a></p>'
+        f'<a href="{group.first.link}" data-at="{group.first.number}">{blocks.inline(str(finding["title"]))}</a></p>'
         f'<p class="quiet">{told}</p></div></li>'
     )
 

@@ -36,10 +36,9 @@ def test_letters_stand_once_for_all_figures_and_the_bytes_fall_by_half(bars: Fig
     outlines = re.findall(r'id="(y\d+)"', glyphs.defs)
     used = set(re.findall(r'<use href="#(y\d+)"', "".join(small)))
     assert len(outlines) == len(set(outlines)) and used == set(outlines), "every letter used is there, and no other"
-    assert all(
-        len(re.findall("<use ", one)) == len(re.findall("<use ", other))
-        for one, other in zip(small, plain, strict=True)
-    )
+    inked = set(re.findall(r'<path id="([^"]+)" d=', plain[0]))
+    letters = sum(name in inked for name in re.findall(r'<use xlink:href="#([^"]+)"', plain[0]))
+    assert small[0].count("<use ") == letters > 50, "only spaces are gone"
 
 
 def test_coordinates_move_by_less_than_a_hundredth_of_a_point() -> None:

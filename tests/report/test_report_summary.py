@@ -52,6 +52,14 @@ def test_the_first_page_links_to_the_evidence_and_gives_the_exact_command() -> N
     assert "vllm bench serve" in Page(summary_blocks.next_html(groups)).text
 
 
+def test_of_a_comparison_the_verdict_leads_and_causes_are_no_advice() -> None:
+    verdict = finding(id="change_undecided", severity="info", confidence=0.0, change="Measure more runs")
+    cause = finding(id="step_time_changed", severity="info", confidence=0.8, change="quantization none to awq")
+    groups = summary.groups(found(cause, verdict))
+    assert [group.first.finding["id"] for group in groups] == ["change_undecided", "step_time_changed"]
+    assert [step["change"] for step in summary.steps(groups)] == ["Measure more runs"]
+
+
 def test_the_same_advice_for_two_findings_is_given_once() -> None:
     groups = summary.groups(found(finding(id="a"), finding(id="b"), finding(id="c", change="Do else")))
     assert len(summary.steps(groups)) == 2
