@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import psutil
+
 from perflab.capture.compressor import last_error
 from perflab.capture.environment import HOSTED
 from perflab.capture.probe import Probe
@@ -46,6 +48,8 @@ class ScoreJob:
         Tokens of a prompt, and how many are to be scored at least.
     chunk
         Tokens of a prompt computed at once; None: all. The control differs in it.
+    limit
+        Windows to score, the first ones; None: all.
     decode
         Prefix lengths and number of documents for decoding steps; None: none.
     """
@@ -58,6 +62,7 @@ class ScoreJob:
     tokens: int
     top_k: int | None = None
     chunk: int | None = None
+    limit: int | None = None
     decode: Mapping[str, Any] | None = None
     env: Mapping[str, str] | None = None
     executor: Executor = "vllm"
@@ -84,6 +89,8 @@ def score(job: ScoreJob, probe: Probe, work: Path, tick: Callable[[int, int], No
     env["PYTHONPATH"] = os.pathsep.join([*filter(None, [env.get("PYTHONPATH")]), str(_FOLDER)])
     if probe.flavour == "cpu":
         env.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+        # vLLM leaves a core to a server's front end; here there is none.
+        env.setdefault("OMP_NUM_THREADS", str(psutil.cpu_count(logical=False) or 1))
     with Group([probe.python, str(_FOLDER / _SCRIPTS[job.executor]), str(file)], env, log) as group:
         while group.wait(0.5) is None:
             tick(*_done(progress))
@@ -111,7 +118,7 @@ def _document(job: ScoreJob, probe: Probe, work: Path, out: Path, progress: Path
         "model": job.model, "args": args, "documents": str(work / "documents.json"),
         "windows": str(work / "windows.json"), "window": job.window, "tokens": job.tokens, "role": job.role,
         "reference": str(work / "reference"), "top_k": job.top_k, "decode": job.decode, "out": str(out),
-        "progress": str(progress),
+        "progress": str(progress), "limit": job.limit,
     }  # fmt: skip
 
 

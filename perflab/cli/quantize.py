@@ -16,6 +16,7 @@ def add(commands: Commands) -> None:
     parts = group.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _plan_parser(parts)
     _run_parser(parts)
+    _make_parser(parts)
     _check_parser(parts)
     tradeoffs.add(parts)
 
@@ -61,6 +62,19 @@ def _check_parser(parts: Commands) -> None:
     check.add_argument("--config", type=Path, metavar="config.json", help="the model's, where none lies beside")
     check.add_argument("--json", action="store_true", help="one JSON document on stdout")
     check.set_defaults(command=_check)
+
+
+def _make_parser(parts: Commands) -> None:
+    make = parts.add_parser("make", help="make the checkpoints of a study with llm-compressor")
+    _study_arguments(make)
+    make.add_argument("-o", "--out", type=Path, required=True, metavar="DIR", help="folder of the study, new or begun")
+    make.add_argument("--variant", action="extend", nargs="+", default=[], metavar="NAME", help="only these variants")
+    make.add_argument(
+        "--algorithm", choices=("rtn", "gptq", "awq", "smoothquant-gptq"),
+        help="how values are chosen (default: gptq for 4-bit weights, rtn for 8-bit ones)",
+    )  # fmt: skip
+    make.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    make.set_defaults(command=_make)
 
 
 def _study_arguments(parser: argparse.ArgumentParser) -> None:
@@ -130,3 +144,20 @@ def _check(args: argparse.Namespace) -> int:
     report = check(args.paths, asked=args.asked, config=config)
     print(json_text(report.to_json()) if args.json else terminal.quantize_check(report))
     return 0 if report.ok else 1
+
+
+def _make(args: argparse.Namespace) -> int:
+    from perflab import terminal
+    from perflab.experiment.study_file import read_study
+    from perflab.tasks.quantize.make import make_checkpoints
+
+    study = read_study(args.study, args.changes)
+    made = make_checkpoints(
+        study,
+        args.out,
+        lambda what: print(what, file=sys.stderr, flush=True),
+        variants=args.variant,
+        algorithm=args.algorithm,
+    )
+    print(json_text(made.to_json()) if args.json else terminal.quantize_made(made))
+    return 2 if made.failed else 0

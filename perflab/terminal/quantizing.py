@@ -10,6 +10,7 @@ from perflab.analysis.quantization.memory import PredictedMemory, difference
 from perflab.analysis.quantization.suitability import Machine
 from perflab.experiment.study import KvMode
 from perflab.tasks.quantize.check import CheckReport
+from perflab.tasks.quantize.make import Made
 from perflab.tasks.quantize.plan import StudyPlan, VariantPlan
 from perflab.tasks.quantize.run import Outcome
 from perflab.terminal.text import minutes, table, wrapped
@@ -152,3 +153,13 @@ def _effect(one: Effect) -> str:
         mark = "info" if found.severity == "info" else "WARN" if found.severity == "warning" else "FAIL"
         lines.append(wrapped(f"{found.title}. {found.change}", f"  {mark}  ", " " * 8))
     return "\n".join(lines)
+
+
+def quantize_made(made: Made) -> str:
+    """Which checkpoints were made, which were there, and which could not be."""
+    rows = [[name, "made", str(path)] for name, path in made.made.items()]
+    rows += [[name, "was there", str(path)] for name, path in made.there.items()]
+    rows += [[name, "failed", why] for name, why in made.failed.items()]
+    if not rows:
+        return "No variant of this study needs a checkpoint to be made."
+    return table(["variant", "checkpoint", ""], rows, left=3)

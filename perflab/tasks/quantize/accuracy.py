@@ -27,11 +27,14 @@ from perflab.runs import now
 from perflab.tasks.quantize.experiments import served_model, variant_args
 from perflab.tasks.quantize.folder import StudyFolder
 from perflab.tasks.quantize.judged import Judged, judged, record
-from perflab.tasks.quantize.scored import read_tokens, write_baseline, write_variant
+from perflab.tasks.quantize.scored import CONTROL as CONTROL_FILE
+from perflab.tasks.quantize.scored import read_control, read_tokens, write_baseline, write_variant
 from perflab.tasks.quantize.texts import Text, text_to_score
 
 ACCURACY = "accuracy.json"
 CONTROL = "control"
+CONTROL_SHARE, FEWEST_WINDOWS = 4, 12
+"""The control runs on a quarter of the windows, at least so many."""
 WORK = ".work"
 _Arrays = dict[str, np.ndarray]
 
@@ -190,14 +193,15 @@ class _Session:
             self.score(self.job(variant, "baseline", role="write"), variant.label)
         base = arrays(self.work / "baseline.npz")
         if not (self.work / f"{CONTROL}.npz").is_file():
-            chunk = control_chunk(json.loads((self.work / "windows.json").read_text(encoding="utf-8")))
-            self.score(self.job(variant, CONTROL, chunk=chunk), say("quantize_accuracy.control"))
+            windows = json.loads((self.work / "windows.json").read_text(encoding="utf-8"))
+            limit = max(-(-len(windows) // CONTROL_SHARE), min(FEWEST_WINDOWS, len(windows)))
+            job = self.job(variant, CONTROL, chunk=control_chunk(windows), limit=limit)
+            self.score(job, say("quantize_accuracy.control"))
         if not self.is_judged(variant.name):
             write_baseline(self.folder / variant.name, base)
-            write_variant(self.folder / CONTROL, arrays(self.work / f"{CONTROL}.npz"), base)
-            control = self.judge(CONTROL)
-            self.tell(variant, "vllm", self.judge(variant.name), base, control)
-            self.tell(variant, "vllm", control, arrays(self.work / f"{CONTROL}.npz"), control, folder=CONTROL)
+            control = arrays(self.work / f"{CONTROL}.npz")
+            write_variant(self.folder / variant.name, control, base, CONTROL_FILE)
+            self.tell(variant, "vllm", self.judge(variant.name), base)
         return base
 
     def variant(self, variant: Variant, base: _Arrays, found: Measured) -> None:
@@ -220,7 +224,7 @@ class _Session:
             executor = "vllm" if "vllm" in told else "transformers"
         scores = arrays(self.work / f"{variant.name}.npz")
         write_variant(self.folder / variant.name, scores, base)
-        self.tell(variant, executor, self.judge(variant.name), scores, self.judge(CONTROL))
+        self.tell(variant, executor, self.judge(variant.name), scores)
         found.judged[variant.name] = self.folder / variant.name
 
     def judge(self, name: str) -> Loss:
@@ -228,7 +232,7 @@ class _Session:
 
     def job(
         self, variant: Variant, name: str, *, role: str = "compare", chunk: int | None = None,
-        executor: Executor = "vllm",
+        limit: int | None = None, executor: Executor = "vllm",
     ) -> ScoreJob:  # fmt: skip
         model = served_model(self.study, variant, self.place) or self.study.model
         ready = ready_model(model, self.engine, self.said)
@@ -245,6 +249,7 @@ class _Session:
             tokens=self.spec.tokens,
             top_k=self.spec.top_k,
             chunk=chunk,
+            limit=limit,
             decode={"prefixes": prefixes, "documents": self.spec.kv_documents} if decodes else None,
             env=self.study.engine.env,
             executor=executor,
@@ -263,12 +268,11 @@ class _Session:
 
         score(job, self.engine, self.work, tick)
 
-    def tell(
-        self, variant: Variant, executor: Executor, found: Loss, scores: _Arrays, control: Loss, *, folder: str = ""
-    ) -> None:
+    def tell(self, variant: Variant, executor: Executor, found: Loss, scores: _Arrays) -> None:
         """Write `accuracy.json`, last of all: a result is there once it is."""
-        name = folder or variant.name
+        name = variant.name
         job = "baseline" if name == self.study.baseline.name else name
+        control = loss(read_control(self.folder, self.study.baseline.name), margin=self.margin)
         ran = json.loads((self.work / f"{job}.npz.json").read_text(encoding="utf-8"))
         facts = Judged(
             study=self.study, variant=variant, name=name, text=self.text, scores=scores, loss=found, control=control,

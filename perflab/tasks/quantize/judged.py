@@ -97,6 +97,8 @@ def record(facts: Judged, sentence: str) -> dict[str, Any]:
         "decoding": decoding(facts),
         "control": {
             "what": say("quantize_accuracy.control_what"),
+            "tokens": facts.control.tokens,
+            "documents": facts.control.documents,
             "perplexity_ratio": facts.control.ratio.to_json(),
             "agreement": facts.control.agreement.to_json(),
             "kl": facts.control.kl.to_json(),

@@ -21,7 +21,7 @@ from perflab.errors import CaptureError, InputError, PerflabError
 from perflab.experiment.study import Study, Variant
 from perflab.messages import say
 from perflab.runs import now
-from perflab.tasks.quantize.folder import StudyFolder
+from perflab.tasks.quantize.folder import FILE, StudyFolder
 from perflab.tasks.quantize.recipes import Algorithm, Recipe, recipe_for
 from perflab.tasks.quantize.texts import Text, text_to_calibrate, text_to_score
 
@@ -81,6 +81,7 @@ def make_checkpoints(
         There is no environment with llm-compressor and none can be made, or nothing could be made at all.
     """
     place = StudyFolder(Path(folder).resolve())
+    keep_file(study, place)
     wanted = [(one, recipe_for(one, algorithm)) for one in _wanted(study, variants)]
     found = Made(there={one.name: place.checkpoint(one.name) for one, _ in wanted if _is_there(place, one)})
     todo = [(one, recipe) for one, recipe in wanted if one.name not in found.there]
@@ -125,6 +126,26 @@ class _Job:
                 found.append(one.text)
                 size += len(one.text)
         return found
+
+
+def keep_file(study: Study, place: StudyFolder) -> None:
+    """Keep the study's file in its folder, so that what is begun here `perflab quantize run` goes on with.
+
+    Raises
+    ------
+    InputError
+        When the folder holds something else, or cannot be written to.
+    """
+    if (place.path / FILE).is_file():
+        return
+    try:
+        place.path.mkdir(parents=True, exist_ok=True)
+        strangers = sorted(one.name for one in place.path.iterdir() if not one.name.startswith("."))
+        if strangers:
+            raise InputError(say("quantize.not_empty", name=strangers[0]), path=place.path)
+        (place.path / FILE).write_text(study.text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}; choose another with -o", path=place.path) from error
 
 
 def _wanted(study: Study, names: Sequence[str]) -> list[Variant]:

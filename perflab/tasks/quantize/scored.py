@@ -1,6 +1,7 @@
 """Scores of a study's variants on disk: written by `accuracy.py`, read by whoever shows or redoes the statistics.
 
 `accuracy/baseline/tokens.csv.xz` has document, position, token and nll of each scored token, in order;
+`accuracy/baseline/control.csv.xz` compares the first of them with the baseline itself, run once more.
 `accuracy/NAME/tokens.csv.xz` has of the same tokens in the same order the nll of the variant less the baseline's, KL,
 and whether the most likely token is the baseline's. Rounded to 0.0001 nats and to three digits; figures are worked out
 from what is on disk.
@@ -19,6 +20,7 @@ from perflab.errors import InputError
 from perflab.messages import say
 
 TOKENS = "tokens.csv.xz"
+CONTROL = "control.csv.xz"
 BASELINE = "baseline"
 _SHARED = ("document", "position", "token", "nll")
 _OWN = ("difference", "kl", "top1_agrees")
@@ -48,11 +50,26 @@ def read_tokens(accuracy: str | Path, variant: str, baseline: str = BASELINE) ->
     frame["nll_baseline"] = shared["nll"].astype(np.float64)
     if variant == baseline:
         return frame.assign(nll=frame["nll_baseline"], top1_agrees=True, kl=0.0)[_columns()]
-    own = _read(folder / variant / TOKENS, _OWN)
+    return _joined(frame, folder / variant / TOKENS)
+
+
+def read_control(accuracy: str | Path, baseline: str = BASELINE) -> pd.DataFrame:
+    """The baseline compared with itself, on the first of its windows: as `read_tokens`.
+
+    Raises
+    ------
+    InputError
+        As `read_tokens` does.
+    """
+    frame = read_tokens(accuracy, baseline, baseline)
+    file = Path(accuracy) / baseline / CONTROL
+    return _joined(frame.iloc[: len(_read(file, _OWN))].copy(), file)
+
+
+def _joined(frame: pd.DataFrame, file: Path) -> pd.DataFrame:
+    own = _read(file, _OWN)
     if len(own) != len(frame):
-        raise InputError(
-            say("quantize_accuracy.other_tokens", own=len(own), shared=len(frame)), path=folder / variant / TOKENS
-        )
+        raise InputError(say("quantize_accuracy.other_tokens", own=len(own), shared=len(frame)), path=file)
     frame["nll"] = frame["nll_baseline"] + own["difference"].astype(np.float64).to_numpy()
     frame["top1_agrees"] = own["top1_agrees"].astype(np.int64).to_numpy() == 1
     frame["kl"] = own["kl"].astype(np.float64).to_numpy()
@@ -66,11 +83,14 @@ def write_baseline(folder: Path, scores: dict[str, np.ndarray]) -> None:
     _write(folder / TOKENS, frame)
 
 
-def write_variant(folder: Path, scores: dict[str, np.ndarray], baseline: dict[str, np.ndarray]) -> None:
-    """Write a variant's tokens out of the arrays of a job."""
-    if not np.array_equal(scores["token"], baseline["token"]):
+def write_variant(
+    folder: Path, scores: dict[str, np.ndarray], baseline: dict[str, np.ndarray], file: str = TOKENS
+) -> None:
+    """Write a variant's tokens out of the arrays of a job; the control may have fewer than the baseline."""
+    n = len(scores["token"])
+    if not np.array_equal(scores["token"], baseline["token"][:n]) or (file == TOKENS and n < len(baseline["token"])):
         raise InputError(say("quantize_accuracy.other_text"), path=folder)
-    difference = scores["nll"] - baseline["nll"]
+    difference = scores["nll"] - baseline["nll"][:n]
     frame = pd.DataFrame(
         {
             "difference": [_short(f"{value:.4f}") for value in difference],
@@ -78,7 +98,7 @@ def write_variant(folder: Path, scores: dict[str, np.ndarray], baseline: dict[st
             "top1_agrees": scores["same"].astype(int),
         }
     )
-    _write(folder / TOKENS, frame)
+    _write(folder / file, frame)
 
 
 def _short(number: str) -> str:

@@ -30,7 +30,7 @@ def main(job: "dict[str, Any]") -> None:
         more["quantization_config"] = CompressedTensorsConfig(run_compressed=False)
     model = AutoModelForCausalLM.from_pretrained(job["model"], dtype="auto", **more).eval()
     simulated = unquantized_activations(model)
-    windows = the_windows(job, AutoTokenizer.from_pretrained(job["model"]))
+    windows = the_windows(job, AutoTokenizer.from_pretrained(job["model"]))[: job["limit"]]
     writer = Writer(job["reference"], job.get("top_k")) if job["role"] == "write" else None
     reader = None if writer else Reader(job["reference"])
     loaded = time.monotonic()

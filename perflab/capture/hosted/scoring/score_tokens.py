@@ -36,14 +36,12 @@ def main(job: "dict[str, Any]") -> None:
 
     llm = LLM(model=job["model"], worker_extension_cls="perflab_scoring_worker.ScoringWorker", **job["args"])
     loaded = time.monotonic()
-    windows = the_windows(job, llm.get_tokenizer())
+    windows = the_windows(job, llm.get_tokenizer())[: job["limit"]]
     watch(llm, job, "")
     params = SamplingParams(max_tokens=1, temperature=0.0, prompt_logprobs=0, detokenize=False)
     columns: dict[str, list[Any]] = {name: [] for name in ("document", "position", "token", "nll", "hit", "kl", "same")}
     worst, dtype = 0.0, None
-    order = range(len(windows))
-    for done, index in enumerate(order):
-        document, position, ids = windows[index]
+    for done, (document, position, ids) in enumerate(windows):
         output = llm.generate([{"prompt_token_ids": ids}], params, use_tqdm=False)[0]
         found = first(llm.collective_rpc("perflab_prompt", args=(ids[1:],)))
         said = [-entry[token].logprob for entry, token in zip(output.prompt_logprobs[1:], ids[1:], strict=True)]
