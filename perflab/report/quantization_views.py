@@ -30,7 +30,6 @@ from perflab.tasks.quantize.tradeoffs import TradeoffReport
 DEFAULT_RUNS = ("llama3-8b-bf16", "llama3-8b-fp8", "llama3-8b-awq", "llama3-70b-bf16-tp2", "llama3-70b-awq-tp2")
 """Recorded runs a page shows besides recorded studies."""
 _RATE, _TPOT = "output_tokens_per_s", "tpot_p50_ms"
-_LOADS = 5
 
 
 def default_names() -> list[str]:
@@ -69,26 +68,30 @@ def _server_runs(one: Comparison) -> str | None:
 
 
 def whole_table(report: TradeoffReport) -> pd.DataFrame:
-    """A row a variant, of all models and machines: memory, accuracy and speed; NA where it was not measured.
+    """A row a variant of the model and machine most was measured on: memory, speed and accuracy; NA: not measured.
 
     Accuracy of a model with random weights means nothing: there stands that of the same format on a model with real
     weights, and `accuracy of` says which.
     """
-    rows = [
-        _whole_row(report, one, variant)
-        for one in report.comparisons
-        if one.has_speed or any(variant.memory for variant in one.variants)
-        for variant in one.variants
-    ]
-    shown = {_place_name(one.place) for one in report.comparisons if one.has_speed}
-    rows += [
-        _whole_row(report, one, variant)
-        for one in report.comparisons
-        if not one.has_speed and _place_name(one.place) not in shown
-        for variant in one.variants
-        if not variant.memory
-    ]
-    table = pd.DataFrame(rows)
+    one = comparison_of(report)
+    return pd.DataFrame() if one is None else _table_of(report, [one])
+
+
+def other_table(report: TradeoffReport) -> pd.DataFrame:
+    """The same of every other model and machine with speed or memory."""
+    first = comparison_of(report)
+    return _table_of(
+        report,
+        [
+            one
+            for one in report.comparisons
+            if one is not first and (one.has_speed or any(variant.memory for variant in one.variants))
+        ],
+    )
+
+
+def _table_of(report: TradeoffReport, comparisons: Sequence[Comparison]) -> pd.DataFrame:
+    table = pd.DataFrame([_whole_row(report, one, variant) for one in comparisons for variant in one.variants])
     # What nothing was measured of stays as one column, the perplexity, whose dashes say so.
     empty = [name for name in ("same top token", "accuracy of") if name in table and table[name].isna().all()]
     return _numbers(table.drop(columns=empty))
@@ -102,13 +105,6 @@ def _numbers(table: pd.DataFrame) -> pd.DataFrame:
 
 def _whole_row(report: TradeoffReport, one: Comparison, variant: Variant) -> dict[str, Any]:
     memory = variant.memory_of()
-    kv: Kv = "free" if "free" in one.kvs else "pinned"
-    gains = {
-        load: speed.gain
-        for load, speed in sorted(variant.speeds(_RATE, kv, one.lengths).items())
-        if speed.gain is not None
-    }
-    accuracy = accuracy_for(report, one, variant)
     row: dict[str, Any] = {
         "machine": one.place.machine or say("notebook.tradeoffs.no_machine"),
         "model": _model_name(one.place),
@@ -118,8 +114,12 @@ def _whole_row(report: TradeoffReport, one: Comparison, variant: Variant) -> dic
         "at once": None if memory is None or memory.max_concurrency is None else round(memory.max_concurrency),
     }
     is_base = variant.name == BASELINE
-    for load in _loads(one):
-        row[f"x at {load:g}"] = "baseline" if is_base else words.factor(gains[load]) if load in gains else None
+    for kv in one.kvs:
+        speeds = variant.speeds(_RATE, kv, one.lengths)
+        for load in sorted({s.load for v in one.variants for s in v.speed if s.kv == kv and s.load is not None}):
+            gain = speeds[load].gain if load in speeds else None
+            row[f"x at {load:g}, {kv}"] = "baseline" if is_base else gain and words.factor(gain)
+    accuracy = accuracy_for(report, one, variant)
     row["perplexity"] = "baseline" if is_base else None
     row["same top token"] = None
     if accuracy is not None and not is_base:
@@ -137,8 +137,14 @@ def accuracy_for(report: TradeoffReport, one: Comparison, variant: Variant) -> A
 
 
 def _loads(one: Comparison) -> list[float]:
-    loads = sorted({speed.load for variant in one.variants for speed in variant.speed if speed.load is not None})
-    return loads if len(loads) <= _LOADS else [*loads[: _LOADS - 1], loads[-1]]
+    return sorted({speed.load for variant in one.variants for speed in variant.speed if speed.load is not None})
+
+
+def _ends(one: Comparison) -> list[tuple[float, Kv]]:
+    """The smallest and the largest load, and in which KV mode they are shown."""
+    loads = _loads(one)
+    found = [(load, one.mode_at(_RATE, load)) for load in dict.fromkeys((loads[0], loads[-1]))] if loads else []
+    return [(load, kv) for load, kv in found if kv is not None]
 
 
 def _model_name(place: Place) -> str:
@@ -287,9 +293,7 @@ def pareto_pieces(report: TradeoffReport) -> Pieces:
     margin = report.thresholds.limit("quantization", "loss")
     found: Pieces = []
     for one in _with_speed(report):
-        kv: Kv = "free" if "free" in one.kvs else "pinned"
-        loads = _loads(one)
-        for load in dict.fromkeys((loads[0], loads[-1])) if loads else ():
+        for load, kv in _ends(one):
             points, of = _pareto_points(report, one, kv, load)
             if points and of is not None:
                 found.append({
@@ -345,10 +349,8 @@ def tradeoffs_answer(report: TradeoffReport) -> Answer:
 
 
 def _tiles(one: Comparison) -> list[Tile]:
-    kv: Kv = "free" if "free" in one.kvs else "pinned"
     tiles = []
-    loads = _loads(one)
-    for load in dict.fromkeys((loads[0], loads[-1])) if loads else ():
+    for load, kv in _ends(one):
         gains = {
             variant.label: speed.gain
             for variant in one.variants

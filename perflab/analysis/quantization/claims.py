@@ -27,14 +27,14 @@ class Seen:
     low, high
         The smallest and largest estimate: of a speed over loads and metrics, of memory and loss the same one.
     estimates
-        With the loads they are at (None where they are of none).
+        With where they are of: a load, and how the KV cache was; empty where they are of none.
     text
         The kernel that the log names.
     """
 
     place: Place
     variant: str
-    estimates: tuple[tuple[float | None, Estimate], ...] = ()
+    estimates: tuple[tuple[str, Estimate], ...] = ()
     text: str = ""
 
     @property
@@ -51,7 +51,7 @@ class Seen:
         """All of it."""
         return {
             **self.place.to_json(), "variant": self.variant, "kernel": self.text or None,
-            "measured": [{"concurrency": load, **one.to_json()} for load, one in self.estimates],
+            "measured": [{"at": where or None, **one.to_json()} for where, one in self.estimates],
         }  # fmt: skip
 
 
@@ -108,31 +108,30 @@ def _seen(claim: Claim, comparison: Comparison) -> Seen | None:
             ratio.value - 1, None if ratio.low is None else ratio.low - 1, None if ratio.high is None else ratio.high
             - 1, ratio.n,
         )  # fmt: skip
-        return Seen(mine.accuracy.place, mine.name, ((None, rise),))
+        return Seen(mine.accuracy.place, mine.name, (("", rise),))
     if base is None:
         return None
     found = _weights(base, mine) if claim.measure == "weights" else _speeds(comparison, mine)
     return Seen(comparison.place, mine.name, found) if found else None
 
 
-def _weights(base: Variant, mine: Variant) -> tuple[tuple[float | None, Estimate], ...]:
+def _weights(base: Variant, mine: Variant) -> tuple[tuple[str, Estimate], ...]:
     sides = [one.memory_of() for one in (base, mine)]
     sizes = [None if one is None else one.weights_bytes for one in sides]
     if sizes[0] is None or not sizes[1]:
         return ()
-    return ((None, Estimate(sizes[0] / sizes[1])),)
+    return (("", Estimate(sizes[0] / sizes[1])),)
 
 
-def _speeds(comparison: Comparison, mine: Variant) -> tuple[tuple[float | None, Estimate], ...]:
-    """Gains in output throughput over loads, with the KV cache free where that was measured."""
-    for kv in ("free", "pinned"):
-        found = mine.speeds(_RATE, "free" if kv == "free" else "pinned", comparison.lengths)
-        gains: list[tuple[float | None, Estimate]] = [
-            (load, one.gain) for load, one in sorted(found.items()) if one.gain is not None
-        ]
-        if gains:
-            return tuple(gains)
-    return ()
+def _speeds(comparison: Comparison, mine: Variant) -> tuple[tuple[str, Estimate], ...]:
+    """Gains in output throughput at every load, with the KV cache pinned and free."""
+    several = len(comparison.kvs) > 1
+    return tuple(
+        (f"{load:g} (KV {kv})" if several else f"{load:g}", one.gain)
+        for kv in comparison.kvs
+        for load, one in sorted(mine.speeds(_RATE, kv, comparison.lengths).items())
+        if one.gain is not None
+    )
 
 
 def _fact(verdict: str) -> Verdict:

@@ -427,6 +427,14 @@ class Comparison:
         there = {one.kv for variant in self.variants for one in variant.speed}
         return tuple(kv for kv in KVS if kv in there)
 
+    def mode_at(self, metric: str, load: float) -> Kv | None:
+        """The KV mode in which a load is shown: free where it was measured so, since that is what a user gets."""
+        for kv in ("free", "pinned"):
+            mode: Kv = kv
+            if any(load in variant.speeds(metric, mode, self.lengths) for variant in self.variants):
+                return mode
+        return None
+
     @property
     def lengths(self) -> str:
         """The lengths of requests that most loads were measured with; empty without any."""

@@ -374,7 +374,7 @@ def _seen(one: Confronted, seen: Seen) -> str:
     elif one.claim.measure == "weights":
         told = f"{seen.low:.2f}"
     else:
-        told = ", ".join(f"{factor(gain)} at {load:g}" for load, gain in seen.estimates if load is not None)
+        told = ", ".join(f"{factor(gain)} at {where}" for where, gain in seen.estimates)
     return f"{told} ({seen.place.model})"
 
 

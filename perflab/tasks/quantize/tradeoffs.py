@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from perflab import units
 from perflab.analysis.goodput import objectives
 from perflab.analysis.model.shape import ModelShape, model_shape
 from perflab.analysis.model.workload import Workload, split_of, workload
@@ -41,6 +42,7 @@ from perflab.tasks.quantize.gains import Measured, curves, measured_variants
 from perflab.tasks.quantize.reasons import reasons_of
 from perflab.tasks.quantize.sources import Source, VariantRun, find_sources
 
+_SMALL_SHARE = 0.5
 _OTHER = ("peak_activation", "cuda_graphs", "non_torch")
 
 
@@ -381,4 +383,14 @@ def _notes(by_variant: Mapping[str, Sequence[VariantRun]]) -> list[str]:
         other = str(runs[0].run.manifest.engine.settings.get("dtype") or "").removeprefix("torch.")
         if other and dtype and other != dtype:
             found.append(say("tradeoffs.note.dtype", variant=name, dtype=other, baseline=dtype))
+    shares = {
+        float(share)
+        for runs in by_variant.values()
+        for one in runs
+        if one.kv == "free"
+        and isinstance(share := one.run.manifest.engine.settings.get("gpu_memory_utilization"), int | float)
+    }
+    # A share below what anyone serves with stands for a smaller GPU.
+    if shares and min(shares) < _SMALL_SHARE:
+        found.append(say("tradeoffs.note.share", share=units.show_share(min(shares))))
     return found
