@@ -178,11 +178,12 @@ class Editor:
             fill(self.verdict, problem(checked.problem or ""))
             return
         told = say("notebook.capture.planned", **plan_facts(checked.plan))
+        verdict = say("start.editor.fine" if self.engine is not None else "start.editor.sound")
         notes = "".join(f"<li>{html.escape(note)}</li>" for note in checked.remarks)
         table = table_html(plan_table(checked.plan), limit=30)
         fill(
             self.verdict,
-            f'<p class="done">{html.escape(say("start.editor.fine") + " " + told)}</p><ul>{notes}</ul>'
+            f'<p class="done">{html.escape(f"{verdict} {told}")}</p><ul>{notes}</ul>'
             f"<details><summary>{html.escape(say('start.editor.plan'))}</summary>{table}</details>",
         )
 

@@ -41,7 +41,7 @@ class Rows:
         self.changed = changed
         self.rows: list[dict[str, Any]] = []
         self.box = ipywidgets.VBox()
-        self.add = ipywidgets.Button(description=say(add), icon="plus", layout=ipywidgets.Layout(width="auto"))
+        self.add = ipywidgets.Button(description=say(add), icon="plus", layout=ipywidgets.Layout(width="12rem"))
         self.add.on_click(self._added)
         self.widget = ipywidgets.VBox([self.box, self.add])
 

@@ -45,6 +45,7 @@ class Running:
         self.stop = ipywidgets.Button(
             description=say("start.run.stop"), button_style="warning", icon="stop", disabled=True
         )
+        self.stop.layout.display = "none"
         self.shown, self.links = panel(), ipywidgets.Output()
         self.start.on_click(lambda _: self.begin())
         self.stop.on_click(lambda _: self.end())
@@ -72,6 +73,7 @@ class Running:
         if self.live is None:
             return
         self.start.disabled, self.stop.disabled = True, False
+        self.stop.layout.display = None
         self.watching = threading.Thread(target=self._watch, args=(self.live,), daemon=True)
         self.watching.start()
 
@@ -83,7 +85,7 @@ class Running:
 
     def _watch(self, live: LiveRun) -> None:
         guarded(lambda: self._follow(live), self.shown)
-        self.stop.disabled = True
+        self.stop.disabled, self.stop.layout.display = True, "none"
         self.start.disabled = not self._allowed
 
     def _follow(self, live: LiveRun) -> None:
