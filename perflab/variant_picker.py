@@ -29,7 +29,9 @@ def variant_picker(report: TradeoffReport) -> Any:
     kv = ipywidgets.ToggleButtons(description="KV cache")
     metric = ipywidgets.ToggleButtons(options=[(word, name) for name, word in METRICS.items()], description="metric")
     limits = {
-        name: ipywidgets.FloatText(value=0.0, min=0.0, description=f"{name.partition('_')[0].upper()} ms")
+        name: ipywidgets.BoundedFloatText(
+            value=0.0, min=0.0, max=1e9, description=f"{name.partition('_')[0].upper()} ms"
+        )
         for name in ("ttft_ms", "tpot_ms")
     }
     picture, told = ipywidgets.Output(), ipywidgets.HTML()
@@ -39,6 +41,7 @@ def variant_picker(report: TradeoffReport) -> Any:
         variants.options = [(v.label, v.name) for v in one.variants if v.name != BASELINE]
         variants.value = tuple(name for _, name in variants.options)
         kv.options = list(one.kvs)
+        kv.value = one.kvs[-1] if one.kvs else None
 
     def redraw(_: Any = None) -> None:
         one = shown[model.value]

@@ -107,19 +107,13 @@ def _duel_load(one: Duel) -> str:
 
 def end_sentences(comparison: Comparison) -> list[str]:
     """Where each variant's advantage ends, measured beside what the roofline says."""
-    labels = {one.name: one.label for one in comparison.variants}
     found = []
-    for one in comparison.ends:
-        text = say(
-            "tradeoffs.words.ends",
-            variant=labels.get(one.variant, one.variant),
-            metric=metric_name(one.metric),
-            kv=say(f"tradeoffs.kv.{one.kv}"),
-            level=f"{(one.measured.level - 1) * 100:g} %",
-            measured=_ends_at(one.measured),
-        )
-        predicted = _roof_at(one)
-        found.append(f"{text} {predicted}".strip())
+    for variant in comparison.variants:
+        mine = [one for one in comparison.ends if one.variant == variant.name]
+        lasting = [one for one in mine if one.measured.status == "keeps" and one.measured.low is None]
+        if lasting:
+            found.append(_lasting(variant, lasting))
+        found += [_end(variant, one) for one in mine if one not in lasting]
     for variant in comparison.variants:
         at = variant.vanishing
         if at is None:
@@ -133,6 +127,32 @@ def end_sentences(comparison: Comparison) -> list[str]:
         fields |= {"tokens": f"{at.tokens:.0f}"} if at.tokens is not None else {}
         found.append(say(f"tradeoffs.words.{name}", **fields))
     return found
+
+
+def _lasting(variant: Variant, ends: Sequence[Ends]) -> str:
+    """Curves whose advantage lasts, told together: by KV mode the metrics, and up to which load."""
+    parts = []
+    for kv in dict.fromkeys(one.kv for one in ends):
+        mine = [one for one in ends if one.kv == kv]
+        names = " and ".join(metric_name(one.metric) for one in mine)
+        load = min(one.measured.below or 0.0 for one in mine)
+        parts.append(say("tradeoffs.words.lasting_part", metrics=names, kv=say(f"tradeoffs.kv.{kv}"), load=f"{load:g}"))
+    level = f"{(ends[0].measured.level - 1) * 100:g} %"
+    text = say("tradeoffs.words.lasting", variant=variant.label, level=level, parts="; ".join(parts))
+    roofs = dict.fromkeys(_roof_at(one) for one in ends if one.predicted is not None)
+    return " ".join([text, *filter(None, roofs)])
+
+
+def _end(variant: Variant, one: Ends) -> str:
+    text = say(
+        "tradeoffs.words.ends",
+        variant=variant.label,
+        metric=metric_name(one.metric),
+        kv=say(f"tradeoffs.kv.{one.kv}"),
+        level=f"{(one.measured.level - 1) * 100:g} %",
+        measured=_ends_at(one.measured),
+    )
+    return f"{text} {_roof_at(one)}".strip()
 
 
 def _ends_at(one: Crossing) -> str:
@@ -157,7 +177,7 @@ def _roof_at(one: Ends) -> str:
     if one.predicted is None or one.predicted.status == "too_few":
         return ""
     if one.predicted.status == "found":
-        return say("tradeoffs.words.predicted_at", at=f"{one.predicted.at:.0f}")
+        return say("tradeoffs.words.predicted_at", metric=metric_name(one.metric), at=f"{one.predicted.at:.0f}")
     return say(f"tradeoffs.words.predicted_{one.predicted.status}")
 
 

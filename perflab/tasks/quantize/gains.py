@@ -175,7 +175,9 @@ def _ends(comparison: Comparison, ideal: Sequence[Ideal], level: float) -> list[
                 if not measured:
                     continue
                 at = crossing(measured, level)
-                possible = _possible(ideal, variant.name, metric)
+                # The roofline knows nothing of room in the cache.
+                roofed = kv == "pinned" or "pinned" not in comparison.kvs
+                possible = _possible(ideal, variant.name, metric) if roofed else []
                 expected: Crossing | None = crossing(possible, level) if possible else None
                 found.append(Ends(variant.name, metric, kv, comparison.lengths, at, expected))
     return found
