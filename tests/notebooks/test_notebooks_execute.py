@@ -104,14 +104,13 @@ def test_the_parts_of_a_step_add_up_to_it() -> None:
     assert shares.tolist() == pytest.approx([1.0] * len(table))
 
 
-def test_the_widget_starts_on_a_decode_step() -> None:
-    from perflab.widgets import timeline_picker
+def test_the_explorer_starts_on_a_decode_step() -> None:
+    from perflab.explorer import explore
 
-    box = timeline_picker(breakdown("llama3-8b-bf16"))
-    run, step, part = box.children[0].children
-    assert run.options == ("llama3-8b-bf16, rank 0",)
-    assert dict(step.options).keys() and "(decode)" in step.label
-    assert part.value == (0.0, 1.0)
+    session = explore(breakdown("llama3-8b-bf16")).session
+    (rank,) = session.answer({"what": "open", "run": 0})[0]["ranks"]
+    steps = session.read(0).ranks[0].steps.set_index("step")
+    assert steps.loc[rank["typical"], "phase"] == "decode"
 
 
 @pytest.mark.browser
