@@ -9,7 +9,6 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,14 +16,15 @@ from perflab.capture.hardware import hardware
 from perflab.capture.probe import Probe, probe
 from perflab.capture.process import ends_on_signals
 from perflab.errors import InputError, PerflabError
-from perflab.experiment import Experiment, Plan, plan
 from perflab.experiment.study import Study, Variant
 from perflab.messages import say
 from perflab.runs import Run, now
 from perflab.tasks.capture_records import Progress
+from perflab.tasks.quantize.accuracy import measure_accuracy
 from perflab.tasks.quantize.folder import StudyFolder, Visit, begin
 from perflab.tasks.quantize.machine import this_machine
-from perflab.tasks.quantize.plan import plan_variant, told_variants
+from perflab.tasks.quantize.make import make_checkpoints
+from perflab.tasks.quantize.plan import plan_variant, planner_for, told_variants
 from perflab.tasks.quantize.shapes import make_shape, needs_shape
 from perflab.tasks.quantize.side_by_side import SideBySide, seats
 from perflab.tasks.quantize.speed import Job, Schedule, join, run_job, schedule
@@ -123,26 +123,24 @@ def run_study(
     wanted = [
         one for one in study.variants if (not variants or one.name in variants) and one.name not in outcome.refused
     ]
+
+    def said(text: str) -> None:
+        progress(Progress("prepare", 0, 0, time.monotonic() - began, None, text))
+
     with ends_on_signals():
         try:
-            _make(study, wanted, place, outcome, visit, only)
+            _make(study, wanted, place, outcome, visit, said)
             if only in (None, "speed", "memory"):
                 names = [one.name for one in wanted if one.name not in outcome.refused]
                 session = Session(study, place, engine, visit, outcome, progress, limit)
                 session.measure(names, only_memory=only == "memory", retry=retry, gpus=gpus)
             if only in (None, "accuracy"):
-                _accuracy(study, place, outcome, visit, limit)
+                # Also of variants that no server here can take: what cannot be judged is said there.
+                _accuracy(study, variants, place, outcome, visit, limit, said)
         finally:
             outcome.runs = join(study, place)
             visit.log(ended=now(), left=len(outcome.left))
     return outcome
-
-
-def planner(engine: Probe | None, flavour: Literal["cpu", "gpu"] = "gpu") -> Callable[[Experiment], Plan]:
-    """How plans are made on this machine; without an engine, as for one of that flavour."""
-    if engine is None:
-        return lambda experiment: plan(experiment, flavour)
-    return lambda experiment: plan(experiment, engine.flavour, serve=engine.arguments["serve"])
 
 
 @dataclass
@@ -232,7 +230,7 @@ class Session:
         return schedule(
             self.study,
             self.folder,
-            planner(self.engine),
+            planner_for(self.engine, this_machine(self.engine.flavour)),
             self.engine.vllm_version,
             # No names: none is left, which must not mean all.
             variants=names or ("",),
@@ -244,11 +242,6 @@ class Session:
         return lambda event: self.progress(replace(event, message=f"{place} {job.name}: {event.message}"))
 
 
-def _part(module: str, name: str) -> Callable[[Study, Path], Any]:
-    found: Callable[[Study, Path], Any] = getattr(import_module(f"perflab.tasks.quantize.{module}"), name)
-    return found
-
-
 def _known(study: Study, variants: Sequence[str]) -> None:
     for name in variants:
         if study.variant(name) is None:
@@ -257,7 +250,12 @@ def _known(study: Study, variants: Sequence[str]) -> None:
 
 
 def _make(
-    study: Study, wanted: Sequence[Variant], folder: StudyFolder, outcome: Outcome, visit: Visit, only: Only | None
+    study: Study,
+    wanted: Sequence[Variant],
+    folder: StudyFolder,
+    outcome: Outcome,
+    visit: Visit,
+    said: Callable[[str], None],
 ) -> None:
     """What has to be there before a server can be started."""
     for variant in wanted:
@@ -275,20 +273,27 @@ def _make(
     if not to_make:
         return
     try:
-        make_checkpoints = _part("make", "make_checkpoints")
-    except ImportError:
-        for one in to_make:
-            outcome.refused[one.name] = say("quantize.no_checkpoint", name=one.name)
-        return
-    try:
-        make_checkpoints(study, folder.path)
-        visit.did("make")
+        made = make_checkpoints(study, folder.path, said, variants=[one.name for one in to_make])
     except PerflabError as error:
-        visit.failed("make", str(error))
-        outcome.failed["make"] = str(error)
+        failed = {one.name: str(error) for one in to_make}
+    else:
+        failed = made.failed
+        if made.made:
+            visit.did(f"make {', '.join(made.made)}")
+    for name, why in failed.items():
+        visit.failed(f"make {name}", why)
+        outcome.failed[f"make {name}"] = why
 
 
-def _accuracy(study: Study, folder: StudyFolder, outcome: Outcome, visit: Visit, limit: float | None) -> None:
+def _accuracy(
+    study: Study,
+    names: Sequence[str],
+    folder: StudyFolder,
+    outcome: Outcome,
+    visit: Visit,
+    limit: float | None,
+    said: Callable[[str], None],
+) -> None:
     if study.accuracy is None:
         return
     if study.is_shape_only:
@@ -297,13 +302,14 @@ def _accuracy(study: Study, folder: StudyFolder, outcome: Outcome, visit: Visit,
     if limit is not None and time.monotonic() > limit:
         return
     try:
-        measure_accuracy = _part("accuracy", "measure_accuracy")
-    except ImportError:
-        outcome.notes.append(say("quantize.no_accuracy_yet"))
-        return
-    try:
-        measure_accuracy(study, folder.path)
-        visit.did("accuracy")
+        found = measure_accuracy(study, folder.path, said, variants=names, deadline=limit)
     except PerflabError as error:
         visit.failed("accuracy", str(error))
         outcome.failed["accuracy"] = str(error)
+        return
+    if found.judged:
+        visit.did(f"accuracy {', '.join(found.judged)}")
+    outcome.notes += [say("quantize.not_judged", name=name, why=why) for name, why in found.left_out.items()]
+    for name, why in found.failed.items():
+        visit.failed(f"accuracy {name}", why)
+        outcome.failed[f"accuracy {name}"] = why
