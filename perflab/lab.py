@@ -12,6 +12,7 @@ from pathlib import Path
 from perflab import places
 
 START = "00_start_here.ipynb"
+_CONFIG = Path(__file__).resolve().parent / "lab_config"
 
 
 def lab_command(folder: Path, root: Path, extra: Sequence[str] = ()) -> list[str]:
@@ -46,5 +47,7 @@ def open_lab(extra: Sequence[str] = ()) -> int:
     here = Path.cwd()
     folder = notebooks_to_work_in(here)
     work = folder.parent if here.resolve() == folder.resolve() else here
-    environment = {**os.environ, places.WORK: str(work)}
+    # JupyterLab's own news would ask the network, and the user, before anything else.
+    paths = [str(_CONFIG), *filter(None, [os.environ.get("JUPYTER_CONFIG_PATH")])]
+    environment = {**os.environ, places.WORK: str(work), "JUPYTER_CONFIG_PATH": os.pathsep.join(paths)}
     return subprocess.run(lab_command(folder, folder.parent, extra), env=environment, check=False).returncode

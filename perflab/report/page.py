@@ -17,7 +17,7 @@ from perflab.report.summary import Found
 
 LONG_TABLE = 14
 """Rows above which a table is folded away."""
-HIDDEN_TAGS = frozenset({"parameters", "injected-parameters", "interactive"})
+HIDDEN_TAGS = frozenset({"parameters", "injected-parameters", "interactive", "next"})
 _HEADING = re.compile(r"<h([1-6])(?: id=\"[^\"]*\")?>(.*?)</h\1>", re.DOTALL)
 _LEVEL = re.compile(r'<h([1-6]) id="([^"]*)">[^\n]*</h\1>')
 _LINK = re.compile(r'<a\b[^>]*?href="([^"]*)"[^>]*>(.*?)</a>', re.DOTALL)

@@ -134,6 +134,8 @@ def test_notebooks_know_where_the_user_works(tmp_path: Path, monkeypatch: pytest
     assert lab.open_lab() == 0
     assert asked["env"][places.WORK] == str(tmp_path)
     assert f"--ServerApp.root_dir={tmp_path}" in asked["argv"], "runs, reports and notebooks in one tree"
+    config = Path(asked["env"]["JUPYTER_CONFIG_PATH"].split(os.pathsep)[0]) / "labconfig" / "page_config.json"
+    assert "announcements" in config.read_text(), "no news, no network"
 
 
 class _Done:

@@ -78,6 +78,7 @@ def test_it_leads_on_and_back_to_the_map(path: Path) -> None:
     assert headings(path)[-1] == "## What next"
     last = cells(path)[-1]
     assert last["cell_type"] == "markdown" and last["id"] == "next"
+    assert last["metadata"]["tags"] == ["next"], "a report has a next step of its own"
     onward = set(LINK.findall(source(last)))
     if path.stem[:2] != "00":
         assert "00_start_here.ipynb" in onward and len(onward) > 1
