@@ -18,6 +18,7 @@ def add(commands: Commands) -> None:
     _run_parser(parts)
     _make_parser(parts)
     _check_parser(parts)
+    _join_parser(parts)
     tradeoffs.add(parts)
 
 
@@ -75,6 +76,14 @@ def _make_parser(parts: Commands) -> None:
     )  # fmt: skip
     make.add_argument("--json", action="store_true", help="one JSON document on stdout")
     make.set_defaults(command=_make)
+
+
+def _join_parser(parts: Commands) -> None:
+    join = parts.add_parser("join", help="put folders of one study, from several machines or visits, into one")
+    join.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="folder of the study")
+    join.add_argument("-o", "--out", type=Path, required=True, metavar="DIR", help="where to, new or one of the study")
+    join.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    join.set_defaults(command=_join)
 
 
 def _study_arguments(parser: argparse.ArgumentParser) -> None:
@@ -161,3 +170,12 @@ def _make(args: argparse.Namespace) -> int:
     )
     print(json_text(made.to_json()) if args.json else terminal.quantize_made(made))
     return 2 if made.failed else 0
+
+
+def _join(args: argparse.Namespace) -> int:
+    from perflab import terminal
+    from perflab.tasks.quantize.merging import merge_studies
+
+    merged = merge_studies(args.folders, args.out)
+    print(json_text(merged.to_json()) if args.json else terminal.quantize_merged(merged))
+    return 0

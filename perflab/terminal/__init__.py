@@ -9,7 +9,13 @@ from perflab.terminal.comparisons import compare
 from perflab.terminal.histories import history
 from perflab.terminal.latencies import latency
 from perflab.terminal.machine import doctor
-from perflab.terminal.quantizing import quantize_check, quantize_made, quantize_outcome, quantize_plan
+from perflab.terminal.quantizing import (
+    quantize_check,
+    quantize_made,
+    quantize_merged,
+    quantize_outcome,
+    quantize_plan,
+)
 from perflab.terminal.runs import ProgressPrinter, plan, run_outcome
 from perflab.terminal.slow_requests import slow_requests
 from perflab.terminal.text import table
@@ -25,6 +31,7 @@ __all__ = [
     "plan",
     "quantize_check",
     "quantize_made",
+    "quantize_merged",
     "quantize_outcome",
     "quantize_plan",
     "run_outcome",

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from perflab import units
 from perflab.analysis.quantization.effect import Effect
 from perflab.analysis.quantization.memory import PredictedMemory, difference
 from perflab.analysis.quantization.suitability import Machine
 from perflab.experiment.study import KvMode
+from perflab.runs import Run
 from perflab.tasks.quantize.check import CheckReport
 from perflab.tasks.quantize.make import Made
+from perflab.tasks.quantize.merging import Merged
 from perflab.tasks.quantize.plan import StudyPlan, VariantPlan
 from perflab.tasks.quantize.run import Outcome
 from perflab.terminal.text import minutes, table, wrapped
@@ -124,10 +126,7 @@ def quantize_outcome(outcome: Outcome) -> str:
     if outcome.left:
         lines.append(f"  left: {len(outcome.left)} servers, about {minutes(outcome.left_s)}; the same command goes on")
     lines += [f"  note: {note}" for note in outcome.notes]
-    for run in outcome.runs:
-        done = sum(point.status == "complete" for point in run.manifest.points)
-        lines.append(f"  {run.path.name}: {run.manifest.status}, {done} points")
-    return "\n".join(lines)
+    return "\n".join([*lines, *_runs(outcome.runs)])
 
 
 _ANSWERS = {
@@ -163,3 +162,19 @@ def quantize_made(made: Made) -> str:
     if not rows:
         return "No variant of this study needs a checkpoint to be made."
     return table(["variant", "checkpoint", ""], rows, left=3)
+
+
+def quantize_merged(merged: Merged) -> str:
+    """What was taken from where, and the runs there are now."""
+    lines = [f"{merged.folder}: {len(merged.taken)} servers taken, {len(merged.there)} were there"]
+    lines += [f"  {old} -> {new}" for old, new in merged.taken.items()]
+    lines += [f"  {name}" for name in merged.others]
+    return "\n".join([*lines, *_runs(merged.runs)])
+
+
+def _runs(runs: Sequence[Run]) -> list[str]:
+    return [
+        f"  {run.path.name}: {run.manifest.status}, "
+        f"{sum(point.status == 'complete' for point in run.manifest.points)} points"
+        for run in runs
+    ]

@@ -16,6 +16,7 @@ from perflab.runs import Engine, Gpu, Hardware, Manifest, Point, RunWriter, Serv
 from perflab.tasks.quantize.experiments import pairs, variant_experiment
 from perflab.tasks.quantize.folder import StudyFolder, begin, open_study
 from perflab.tasks.quantize.joined import join_runs
+from perflab.tasks.quantize.merging import merge_studies
 from perflab.tasks.quantize.shapes import make_shape
 from perflab.tasks.quantize.side_by_side import next_job, seats
 from perflab.tasks.quantize.speed import join, schedule
@@ -238,6 +239,54 @@ def test_other_machines_are_not_mixed_in(tmp_path):
     assert any("another machine" in note and "a-pinned-s1" in note for note in run.manifest.notes)
     assert join_runs([], tmp_path / "none", points=4) is None
     assert not (tmp_path / "none").exists()
+
+
+def test_folders_of_one_study_are_put_together(study, tmp_path):
+    """Two visits on bare machines both began with server 0: they are servers 0 and 1 of one study."""
+    folders = []
+    for name in ("visit1", "visit2"):
+        made = begin(study, tmp_path / name, lambda: [{"name": "baseline"}, {"name": "fp8"}])
+        shown = part(made.new_part("fp8", "pinned", 0), ids(0))
+        manifest = json.loads((shown / "manifest.json").read_text())
+        (shown / "manifest.json").write_text(json.dumps(manifest | {"id": name}))
+        folders.append(made.path)
+    (folders[1] / "accuracy" / "fp8").mkdir(parents=True)
+    (folders[1] / "accuracy" / "fp8" / "accuracy.json").write_text("{}")
+    before = {path: path.read_bytes() for path in tmp_path.glob("visit*/**/*") if path.is_file()}
+
+    merged = merge_studies(folders, tmp_path / "all")
+    assert merged.taken == {
+        "visit1/fp8-pinned-s0": "fp8-pinned-s0", "visit2/fp8-pinned-s0": "fp8-pinned-s1",
+    }  # fmt: skip
+    assert merged.others == ["accuracy/fp8"]
+    (run,) = merged.runs
+    assert [(one.id, one.server_run) for one in run.manifest.points] == [
+        (C1.format(0), 0), (C8.format(0), 0), (C1.format(1), 1), (C8.format(1), 1),
+    ]  # fmt: skip
+    assert run.file(run.manifest.points[2].bench).name == f"{C1.format(1)}.json"
+    assert [one.server_run for one in run.manifest.step_records] == [0, 1]
+    anchors = json.loads(run.file("clock.json").read_text())["anchors"]
+    assert [one["point"] for one in anchors] == [*ids(0), *ids(1)]
+    assert any("was number 0" in note for note in run.manifest.notes)
+
+    again = merge_studies(folders, tmp_path / "all")
+    assert (again.taken, sorted(again.there)) == ({}, ["fp8-pinned-s0", "fp8-pinned-s0"])
+    assert {path: path.read_bytes() for path in tmp_path.glob("visit*/**/*") if path.is_file()} == before
+    # The study goes on from there: nothing of the pinned comparison of fp8 is left but its profile.
+    jobs = [job.name for job in left(study, StudyFolder(tmp_path / "all")).jobs if job.points]
+    assert not [name for name in jobs if name.startswith("fp8-pinned")]
+
+
+def test_other_studies_are_not_put_together(study, tmp_path):
+    one = begin(study, tmp_path / "one", list)
+    study.path.write_text(STUDY.replace("name: small", "name: other"))
+    two = begin(read_study(study.path), tmp_path / "two", list)
+    with pytest.raises(InputError, match="of the study 'other'"):
+        merge_studies([one.path, two.path], tmp_path / "all")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="no study that was begun"):
+        merge_studies([tmp_path / "empty"], tmp_path / "all")
+    assert not (tmp_path / "all").exists()
 
 
 def test_the_folder_of_a_study(study, tmp_path, folder):

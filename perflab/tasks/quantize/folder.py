@@ -127,7 +127,7 @@ def begin(study: Study, folder: str | Path, variants: Callable[[], Sequence[Mapp
     kept = found.path / FILE
     if kept.resolve() != study.path.resolve():
         if kept.is_file():
-            _same(kept.read_text(encoding="utf-8"), study.text, kept)
+            same_study(kept.read_text(encoding="utf-8"), study.text, kept)
         kept.write_text(study.text, encoding="utf-8")
     found.tell(
         {
@@ -160,8 +160,14 @@ _FREE = ("title", "model", "server_runs", "accuracy", "calibration", "slos", "pr
 _FREE_KV = ("free", "free_loads", "free_server_runs")
 
 
-def _same(kept: str, given: str, path: Path) -> None:
-    """What is measured has to stay what it was; more servers, loads of the free cache and variants may be asked for."""
+def same_study(kept: str, given: str, path: Path) -> None:
+    """Refuse another study: what is measured has to stay what it was. Servers, free loads, variants may be more.
+
+    Raises
+    ------
+    InputError
+        About the file `path`, naming what differs.
+    """
     first, second = _essence(kept), _essence(given)
     names = set(first["variants"]) & set(second["variants"])
     differ = [key for key in {**first, **second} if key != "variants" and first.get(key) != second.get(key)]
