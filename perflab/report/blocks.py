@@ -63,6 +63,7 @@ def runs_html(runs: Sequence[Data]) -> str:
         + "</tr>"
         for label in labels
     )
+    name = html.escape(say("report.page.runs"), quote=True)
     notes: dict[str, list[str]] = {}
     for run in runs:
         for note in run.get("notes", ()):
@@ -74,7 +75,8 @@ def runs_html(runs: Sequence[Data]) -> str:
         for note, of in notes.items()
     )
     table = (
-        '<div class="scroll" tabindex="0"><table class="pl facts"><thead><tr><th></th>'
+        f'<div class="scroll" tabindex="0" role="group" aria-label="{name}"><table class="pl facts">'
+        f'<caption class="sr">{name}</caption><thead><tr><td></td>'
         f"{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
     )
     return table + (f'<ul class="notes">{told}</ul>' if told else "")

@@ -17,7 +17,7 @@
   if (whole > width + slack) wrong.push(`the page is ${whole} wide in a window of ${width}`);
 
   for (const e of document.body.querySelectorAll('*')) {
-    if (e.closest('svg') || e.matches('.skip')) continue;
+    if (e.closest('svg') || e.matches('.skip, .sr')) continue;
     const box = e.getBoundingClientRect(), css = getComputedStyle(e);
     if (!box.width || !box.height || css.visibility === 'hidden') continue;
     if ((box.right > width + slack || box.left < -slack) && !scrolls(e))
@@ -29,6 +29,7 @@
   }
 
   for (const e of document.querySelectorAll('img, svg')) {
+    if (e.closest('[aria-hidden=true]') || e.closest('svg.bar-cell')) continue;
     const box = e.getBoundingClientRect();
     const alt = (e.getAttribute('alt') || e.getAttribute('aria-label') || '').trim();
     if (box.width < 20 || box.height < 20) wrong.push(`${named(e)} measures ${Math.round(box.width)} x ${Math.round(box.height)}`);

@@ -95,7 +95,7 @@ def test_facts_stand_side_by_side_and_notes_once() -> None:
         {"run": "b", "facts": [("Run", "B")], "notes": ["Weights are random."]},
     ]
     page = Page(blocks.runs_html(runs))
-    assert page.text.startswith("a b Run A B Hardware H200 –")
+    assert page.text.startswith("What ran a b Run A B Hardware H200 –")
     assert page.text.count("Weights are random.") == 1
     assert page.text.endswith("Only a. a")
 
