@@ -52,9 +52,9 @@ class Loss:
     tokens, documents
         What the figures rest on.
     word
-        identical: every token has the same nll; equivalent: the ratio's interval holds 1 and lies within the margin;
-        small_loss: above 1 and within the margin; loss: above 1; none_detectable: the interval holds 1 and reaches
-        beyond the margin; lower: below 1; too_few_documents: no interval.
+        identical: every token has the same nll, and KL is 0; equivalent: the ratio's interval lies within the margin
+        and not above 1; small_loss: above 1 and within the margin; loss: above 1; none_detectable: the interval holds 1
+        and reaches beyond the margin; lower: below 1; too_few_documents: no interval.
     margin
         As a share of the perplexity.
     detectable
@@ -107,7 +107,7 @@ def loss(tokens: pd.DataFrame, *, margin: float = MARGIN, resamples: int = RESAM
     ratio = _mean(sums, "difference", shares, math.exp)
     agreement = _mean(sums, "top1_agrees", shares)
     kl = _mean(sums, "kl", shares)
-    same = bool((tokens["nll"].to_numpy() == tokens["nll_baseline"].to_numpy()).all())
+    same = bool((tokens["nll"].to_numpy() == tokens["nll_baseline"].to_numpy()).all()) and kl.value == 0
     detectable = None
     if ratio.low is not None and not same:
         error = float(np.std(_means(sums, "difference", shares), ddof=1))

@@ -142,9 +142,8 @@ def notes(facts: Judged) -> list[str]:
     found = [say("quantize_accuracy.dequantized", note=note) for note in facts.notes]
     if facts.study.accuracy is not None and facts.study.accuracy.text.english:
         found.append(say("quantize_accuracy.may_be_known"))
-    if str(facts.ran.get("logits", "")).endswith(("bfloat16", "float16")):
-        kind = str(facts.ran["logits"]).removeprefix("torch.")
-        found.append(say("quantize_accuracy.rounded_logits", kind=kind))
+    if str(facts.ran.get("logits", "")).endswith("bfloat16"):
+        found.append(say("quantize_accuracy.rounded_logits"))
     return found
 
 

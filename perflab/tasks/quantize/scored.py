@@ -3,8 +3,8 @@
 `accuracy/baseline/tokens.csv.xz` has document, position, token and nll of each scored token, in order;
 `accuracy/baseline/control.csv.xz` compares the first of them with the baseline itself, run once more.
 `accuracy/NAME/tokens.csv.xz` has of the same tokens in the same order the nll of the variant less the baseline's, KL,
-and whether the most likely token is the baseline's. Rounded to 0.0001 nats and to three digits; figures are worked out
-from what is on disk.
+and whether the most likely token is the baseline's. Rounded to 0.001 nats and to two digits, which moves no figure
+by more than a tenth of a thousandth; figures are worked out from what is on disk.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _joined(frame: pd.DataFrame, file: Path) -> pd.DataFrame:
 def write_baseline(folder: Path, scores: dict[str, np.ndarray]) -> None:
     """Write the baseline's tokens out of the arrays of a job."""
     frame = pd.DataFrame({name: scores[name] for name in _SHARED[:3]})
-    frame["nll"] = [f"{value:.4f}" for value in scores["nll"]]
+    frame["nll"] = [f"{value:.3f}" for value in scores["nll"]]
     _write(folder / TOKENS, frame)
 
 
@@ -93,8 +93,8 @@ def write_variant(
     difference = scores["nll"] - baseline["nll"][:n]
     frame = pd.DataFrame(
         {
-            "difference": [_short(f"{value:.4f}") for value in difference],
-            "kl": [_short(f"{value:.3g}") if value >= 1e-7 else "0" for value in scores["kl"]],
+            "difference": [_short(f"{value:.3f}") for value in difference],
+            "kl": [_short(f"{value:.2g}") if value >= 1e-7 else "0" for value in scores["kl"]],
             "top1_agrees": scores["same"].astype(int),
         }
     )
