@@ -6,7 +6,6 @@ laid out from that (findings first, runs once, text alternatives), and tests rea
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,7 +22,7 @@ from matplotlib.figure import Figure
 from perflab.analysis.checks import Check
 from perflab.messages import say
 from perflab.plots import style
-from perflab.report import blocks, svg
+from perflab.report import blocks, in_notebook, svg
 from perflab.report.alternative import describe
 from perflab.report.answers import Answer
 from perflab.report.tables import table_html
@@ -40,7 +39,7 @@ def show(thing: Figure | Axes | pd.DataFrame | str, *, caption: str = "", limit:
     Parameters
     ----------
     thing
-        A figure or axes (drawn as SVG and PNG, then closed), a DataFrame (as a table with units), or a sentence of
+        A figure or axes (drawn as SVG, then closed), a DataFrame (as a table with units), or a sentence of
         the catalogue with `**strong**` and `` `code` ``.
     caption, limit
         Of a table; see `table_html`.
@@ -139,23 +138,22 @@ def show_findings(findings: Iterable[Any]) -> None:
 
 
 def _show_figure(figure: Figure) -> None:
-    document, picture = svg.svg_of(figure), base64.b64encode(svg.png_of(figure)).decode("ascii")
+    document = svg.svg_of(figure)
     described = describe(figure)
     # Closed, or Jupyter would show it a second time at the end of the cell.
     pyplot.close(figure)
-    width, height = figure.get_size_inches() * 96
     _display(
         {
-            "image/svg+xml": document, "image/png": picture, "text/plain": described["alt"],
-            MEDIA: {"kind": "figure", **described},
+            "text/html": in_notebook.figure_html(document, described["alt"]), "image/svg+xml": document,
+            "text/plain": described["alt"], MEDIA: {"kind": "figure", **described},
         },
-        metadata={"image/png": {"width": round(width), "height": round(height), "alt": described["alt"]}},
         raw=True,
     )  # fmt: skip
 
 
 def _emit(kind: str, data: Mapping[str, Any], html: str, text: str) -> None:
-    _display({"text/html": html, "text/plain": text, MEDIA: {"kind": kind, **data}}, raw=True)
+    shown = {"text/html": in_notebook.dressed(html), "text/plain": text, MEDIA: {"kind": kind, **data}}
+    _display(shown, raw=True)
 
 
 def _plain(record: Any) -> dict[str, Any]:

@@ -249,7 +249,7 @@ class Notebook:
         change = "theme => window.jupyterapp.commands.execute('apputils:change-theme', { theme })"
         self.page.evaluate(change, _THEMES[window.scheme])
         light = "true" if window.scheme == "light" else "false"
-        self.page.wait_for_selector(f"body[data-jp-theme-light='{light}']")
+        self.page.wait_for_selector(f"body[data-jp-theme-light='{light}']", state="attached")
         self.page.evaluate(_SETTLED)
 
     def set_cell(self, cell: str, source: str) -> None:

@@ -33,6 +33,7 @@
   }
   for (const e of panel.querySelectorAll('.jp-OutputArea-output img, .jp-OutputArea-output svg, .jp-OutputArea-output canvas')) {
     if (e.closest('svg') && tag(e) !== 'svg' || e.getAttribute('aria-hidden') === 'true') continue;
+    if (getComputedStyle(e).display === 'none') continue;  // the picture for those who do not trust the notebook
     const box = e.getBoundingClientRect(), held = e.closest('[role=img][aria-label]') ?? e;
     const told = (held.getAttribute('alt') || held.getAttribute('aria-label') || '').trim();
     if (box.width < 20 || box.height < 8) wrong.push(`${named(e)} measures ${Math.round(box.width)} x ${Math.round(box.height)}`);

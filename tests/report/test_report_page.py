@@ -235,7 +235,7 @@ show_trust([]); show_findings([]); show_command("perflab", "run", "a b.yaml")
     kinds = [output["data"][MEDIA]["kind"] for output in outputs]
     assert kinds == ["figure", "table", "text", "trust", "findings", "command"]
     figure = outputs[0]["data"]
-    assert {"image/svg+xml", "image/png", "text/plain"} <= set(figure)
+    assert {"text/html", "image/svg+xml", "text/plain"} <= set(figure)
     assert figure[MEDIA]["title"] == "One kernel takes 100.0 % of all kernel time"
     assert figure[MEDIA]["axes"] == [{"x": "total time (ms)", "y": ""}]
     assert outputs[-1]["data"]["text/plain"] == "perflab run 'a b.yaml'"
