@@ -92,6 +92,8 @@ def measure_accuracy(
         raise InputError(say("quantize_accuracy.not_asked"), path=study.path)
     if study.is_shape_only:
         raise InputError(say("quantize.no_accuracy_of_shapes"), path=study.path)
+    if spec.tasks:
+        said(say("quantize_accuracy.no_tasks", tasks=", ".join(spec.tasks)))
     session = _Session(study, spec, StudyFolder(Path(folder).resolve()), said, margin)
     found = session.run(variants, deadline)
     if not keep and not found.failed and session.is_complete():
