@@ -6,9 +6,12 @@ import shutil
 import pytest
 
 from perflab import places
+from perflab.analysis.kernel_names import short_kernel_name
 from perflab.analysis.quantization.effect import EffectFacts, LogRemark, parameters_of, took_effect
 from perflab.cli import main
 from perflab.errors import InputError
+from perflab.knowledge.kernel_families import kernel_family
+from perflab.knowledge.quantized_kernels import quantized_kernels
 from perflab.runs import open_run
 from perflab.tasks.quantize.check import check, log_remarks, run_effect
 
@@ -129,6 +132,28 @@ def test_the_cache(tmp_path):
     (bad,) = check([whole]).effects
     assert (bad.answer, bad.kv_answer, bad.ok) == ("not_asked", "no", False)
     assert "131,072 bytes" in bad.findings[0].evidence[0]
+
+
+def test_a_pinned_cache(tmp_path):
+    """vLLM 0.25.1 does not log the size of a cache that was given; then the argument tells."""
+    config(tmp_path)
+    given = "non-default args: {'kv_cache_memory_bytes': 42949672960, 'kv_cache_dtype': 'fp8'}"
+    file = log(tmp_path, "None/fp8", given, "GPU KV cache size: 655,360 tokens")
+    (found,) = check([file]).effects
+    assert found.kv_answer == "yes"
+    assert "65,536 bytes" in found.evidence[-1]
+
+
+def test_int8_kernels_of_hopper_are_known():
+    """As recorded on an H200: the name says neither int8 nor s8."""
+    name = (
+        "void cutlass::device_kernel<vllm::cutlass_3x_gemm<signed char, cutlass::bfloat16_t, vllm::c3x::ScaledEpilogue,"
+        " cute::tuple<cute::C<128>, cute::C<128>, cute::C<128> >, cutlass::epilogue::TmaWarpSpecialized>::GemmKernel>()"
+    )
+    assert quantized_kernels("int8").search(name)
+    assert not quantized_kernels("int8").search(name.replace("signed char", "cutlass::bfloat16_t"))
+    assert kernel_family(name) == "CUTLASS (INT8)"
+    assert short_kernel_name(name) == "vllm::cutlass_3x_gemm 128x128x128 int8"
 
 
 LINES = {

@@ -119,6 +119,7 @@ def engine_facts(
     told = _log(log)
     settings = {**(dict(told.settings) if told else {}), **{k: v for k, v in engine.settings.items() if v is not None}}
     given = dict(told.non_default_args) if told else {}
+    settings.setdefault("kv_cache_memory_bytes", given.get("kv_cache_memory_bytes"))
     for name in ("quantization", "kv_cache_dtype"):
         if str(settings.get(name) or "").lower() in _PLAIN and given.get(name):
             settings[name] = given[name]
@@ -174,6 +175,8 @@ def _with_memory(
         split = split_of(settings)
         plain = workload(replace(shape, quantization=None), split, {**settings, "kv_cache_dtype": "auto"})
         mine = workload(replace(shape, quantization=found), split, settings)
+        given = settings.get("kv_cache_memory_bytes")
+        cache = cache or (given if isinstance(given, int) and given > 0 else None)
         per_token = cache / log.kv_cache_tokens if cache and log.kv_cache_tokens else None
         # Layers that look back at a window only do not keep every token, so that bytes a token mean something else.
         per_token = None if shape.sliding_window else per_token
