@@ -35,7 +35,7 @@ def plot_gain_over_load(
     colours: Mapping[str, str] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Each variant's speed over the baseline's by load: dots with 95 % intervals, and thin lines of the roofline.
+    """Each variant's speed over the baseline's by load: dots with 95 % intervals, and dotted lines of the roofline's ratio.
 
     A ring marks where the advantage ends, interpolated; the bar through it is its interval. Grey: changes that do not
     matter.
@@ -86,14 +86,17 @@ def gain_title(comparison: Comparison, metric: str, kv: Kv) -> str:
     labels = {one.name: one.label for one in comparison.variants}
     curves = {one.name: points for one in comparison.variants if (points := _gains(comparison, one, metric, kv))}
     word = style.capital(METRICS.get(metric, metric))
-    told = []
-    for place in (0, -1):
-        at = sorted({load for points in curves.values() for load, _ in points})[place]
+    best: list[tuple[str, float, float]] = []
+    loads = sorted({load for points in curves.values() for load, _ in points})
+    for at in dict.fromkeys((loads[0], loads[-1])):
         there = {name: gain.value for name, points in curves.items() for load, gain in points if load == at}
-        best = max(there, key=lambda name: there[name])
-        told.append(f"{there[best]:.2f} x at {at:g} ({labels[best]})")
-    told = list(dict.fromkeys(told))
-    return f"{word}: the best variant is {' and '.join(told)}"
+        name = max(there, key=lambda name: there[name])
+        best.append((labels[name], there[name], at))
+    if len({label for label, _, _ in best}) == 1:
+        told = style.join([f"{gain:.2f} x at {at:g}" for _, gain, at in best])
+        return f"{word}: {best[0][0]} is the fastest, {told}"
+    told = style.join([f"{label} at {at:g} ({gain:.2f} x)" for label, gain, at in best])
+    return f"{word}: the fastest is {told}"
 
 
 def _gains(comparison: Comparison, variant: Variant, metric: str, kv: Kv) -> list[tuple[float, Estimate]]:
@@ -166,7 +169,7 @@ def _about_gains(
     some = any(gain.low is not None for points in curves.values() for _, gain in points)
     interval = "bars: 95 % interval over runs" if some else "too few for an interval"
     plural = "" if n == "1" else "s"
-    dotted = "; dotted: what the roofline allows" if roofed else ""
+    dotted = "; dotted: by the roofline" if roofed else ""
     where = f"{comparison.place.label}; {KV_WORDS[kv]}, {comparison.lengths} tokens in and out"
     return f"{where}; {n} server run{plural} a side, {interval}{dotted}"
 

@@ -446,7 +446,7 @@ def recommendation_sentences(report: TradeoffReport) -> str:
     """What to take for each profile, and what that rests on."""
     blocks: dict[str, list[str]] = {}
     for place, one in report.recommendations:
-        blocks.setdefault(_place_name(place), []).extend(words.recommendation_sentences(one))
+        blocks.setdefault(_place_name(place), []).append(" ".join(words.recommendation_sentences(one)))
     told = [f"**{name}**\n\n" + "\n".join(f"- {line}" for line in lines) for name, lines in blocks.items()]
     return "\n\n".join(told) or say("notebook.tradeoffs.nothing")
 

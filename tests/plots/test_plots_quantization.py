@@ -62,7 +62,7 @@ def test_dots_lie_on_the_ratios_and_the_end_is_ringed(study: Comparison) -> None
     [end] = [e for e in study.ends if (e.variant, e.metric) == ("awq", "output_tokens_per_s")]
     assert ring.get_xdata()[0] == pytest.approx(end.measured.at) and 32 < ring.get_xdata()[0] < 256
     assert f"ends at {end.measured.at:.0f}" in words(ax) and "AWQ" in words(ax)
-    assert "1.60 x at 1 (AWQ) and 1.20 x at 256 (FP8)" in style.title_of(style.figure_of(ax))
+    assert "the fastest is AWQ at 1 (1.60 x) and FP8 at 256 (1.20 x)" in style.title_of(style.figure_of(ax))
 
 
 def test_a_line_of_one_run_has_hollow_dots(tmp_path: Path) -> None:

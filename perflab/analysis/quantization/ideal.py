@@ -3,8 +3,8 @@
 Weights of fewer bits take less time to be read, which counts while a step waits for memory. A format that also computes
 in fewer bits has a higher peak besides, which counts in large batches and in prefill. Weights of 4 bits that are
 multiplied in 16 have no such peak: from the batch on at which the 16-bit model is bound by computing, nothing is left
-of them. No kernel reaches its roof, and nothing here knows the cost of quantizing activations: this is what is
-possible, to hold measured figures against.
+of them. No kernel reaches its roof, and nothing here knows the cost of quantizing activations. A ratio of two least
+times is no bound either: kernels that come nearer to their roof than the baseline's gain more than it says.
 """
 
 from __future__ import annotations

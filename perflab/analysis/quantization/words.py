@@ -229,20 +229,18 @@ def reason_sentences(variant: Variant) -> list[str]:
         told = ", ".join(
             f"{category_word(p.part)} {signed_time(p.change_ns)}{_cause(p, causes)}" for p in large[:_MOST_PARTS]
         )
-        found.append(
-            say(
-                "tradeoffs.words.step",
-                variant=variant.label,
-                phase=step.phase,
-                tokens=f"{why.tokens[step.phase]:,.0f}" if step.phase in why.tokens else "?",
-                baseline=units.show_time(step.baseline_ns),
-                time=units.show_time(step.variant_ns),
-                parts=told or say("tradeoffs.words.no_part"),
-            )
+        sentence = say(
+            "tradeoffs.words.step",
+            variant=variant.label,
+            phase=step.phase,
+            tokens=f"{why.tokens[step.phase]:,.0f}" if step.phase in why.tokens else "?",
+            baseline=units.show_time(step.baseline_ns),
+            time=units.show_time(step.variant_ns),
+            parts=told or say("tradeoffs.words.no_part"),
         )
-        found += _quantizing(variant, parts, step)
         matmuls = [one for one in why.matmuls if one.phase == step.phase]
-        found += [_matmul(step.phase, matmuls)] if matmuls else []
+        more = [*_quantizing(parts, step), *([_matmul(matmuls)] if matmuls else [])]
+        found.append(" ".join([sentence, *more]))
     return [*found, *why.missing]
 
 
@@ -255,7 +253,7 @@ def _cause(part: KernelPart, causes: Sequence[KernelPart]) -> str:
     return f" ({say(f'compare.idle_cause.{most.part}')} {signed_time(most.change_ns)})"
 
 
-def _quantizing(variant: Variant, parts: Sequence[KernelPart], step: KernelPart) -> list[str]:
+def _quantizing(parts: Sequence[KernelPart], step: KernelPart) -> list[str]:
     """Quantizing activations is fused with norms: the two are told together, or a norm would seem to vanish."""
     times = {one.part: one for one in parts}
     quantize, norms = times.get("quantize"), times.get("norm_act")
@@ -268,10 +266,10 @@ def _quantizing(variant: Variant, parts: Sequence[KernelPart], step: KernelPart)
     ]
 
 
-def _matmul(phase: str, parts: Sequence[KernelPart]) -> str:
+def _matmul(parts: Sequence[KernelPart]) -> str:
     before = [f"{one.part} {units.show_time(one.baseline_ns)}" for one in parts if one.baseline_ns > 0]
     after = [f"{one.part} {units.show_time(one.variant_ns)}" for one in parts if one.variant_ns > 0]
-    return say("tradeoffs.words.matmuls", phase=phase, before=", ".join(before), after=", ".join(after))
+    return say("tradeoffs.words.matmuls", before=", ".join(before), after=", ".join(after))
 
 
 def accuracy_words(one: Accuracy) -> str:
