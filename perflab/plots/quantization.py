@@ -35,7 +35,7 @@ def plot_gain_over_load(
     colours: Mapping[str, str] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Each variant's speed over the baseline's by load: dots with 95 % intervals, and dotted lines of the roofline's ratio.
+    """Each variant's speed over the baseline's by load: dots with 95 % intervals; dotted, the roofline's ratio.
 
     A ring marks where the advantage ends, interpolated; the bar through it is its interval. Grey: changes that do not
     matter.
