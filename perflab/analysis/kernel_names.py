@@ -16,7 +16,8 @@ _TUPLE = re.compile(r"cute::tuple<((?:\s*cute::C<\d+>\s*,?)+)\s*>")
 _TENSILE = re.compile(r"(Cijk_\w+?_Bl?j?l?k)_(\w+?)_.*?(MT\d+x\d+x\d+)")
 _FORMATS = (
     ("float_e4m3", "fp8"), ("float_e5m2", "fp8"), ("integer_subbyte<4", "int4"), ("uint4", "int4"),
-    ("<signed char", "int8"), ("bfloat16", "bf16"), ("bf16", "bf16"), ("half", "fp16"), ("Half", "fp16"), ("int8", "int8"), ("float", "fp32"),
+    ("<signed char", "int8"), ("bfloat16", "bf16"), ("bf16", "bf16"), ("half", "fp16"), ("Half", "fp16"),
+    ("int8", "int8"), ("float", "fp32"),
 )  # fmt: skip
 _WRAPPERS = {"device_kernel", "Kernel", "Kernel2", "enable_sm80_to_sm89", "enable_sm90", "enable_sm90_or_later"}
 _MANGLED_WRAPPERS = {"kentry", "device_kernel", "Kernel", "Kernel2"}

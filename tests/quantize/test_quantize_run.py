@@ -2,6 +2,8 @@
 
 import json
 import textwrap
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from perflab.tasks.quantize.experiments import pairs, variant_experiment
 from perflab.tasks.quantize.folder import StudyFolder, begin, open_study
 from perflab.tasks.quantize.joined import join_runs
 from perflab.tasks.quantize.merging import merge_studies
+from perflab.tasks.quantize.run import Outcome, Session
 from perflab.tasks.quantize.shapes import make_shape
 from perflab.tasks.quantize.side_by_side import next_job, seats
 from perflab.tasks.quantize.speed import join, schedule
@@ -374,3 +377,16 @@ def test_folders_list_only_their_own_parts(tmp_path):
     for name in ("fp8-pinned-s10", "fp8-pinned-s2", "fp8-kv-pinned-s0", "fp8-free-s0", "fp8-pinned-s2.1"):
         (tmp_path / "speed" / "parts" / name).mkdir(parents=True)
     assert [one.name for one in place.parts("fp8", "pinned")] == ["fp8-pinned-s2", "fp8-pinned-s2.1", "fp8-pinned-s10"]
+
+
+def test_what_fits_into_a_visit_follows_what_servers_took_in_it(study, folder):
+    """Planned are four minutes a server; the first took two, so that another fits into the three that are left."""
+    jobs = {job.name: job for job in left(study, folder).jobs}
+    session = Session(study, folder, None, None, Outcome(folder.path), print, time.monotonic() + 130)
+    assert not session.fits(jobs["fp8-pinned-s1"])
+    part(folder.new_part("baseline", "pinned", 0), ids(0))
+    assert session.fits(jobs["fp8-pinned-s1"])
+    # Of the other comparison nothing is known yet.
+    assert not session.fits(replace(jobs["fp8-free-s0"], estimate_s=131.0))
+    session.limit = None
+    assert session.fits(jobs["fp8-pinned-s1"])

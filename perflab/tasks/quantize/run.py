@@ -27,7 +27,7 @@ from perflab.tasks.quantize.make import make_checkpoints
 from perflab.tasks.quantize.plan import plan_variant, planner_for, told_variants
 from perflab.tasks.quantize.shapes import make_shape, needs_shape
 from perflab.tasks.quantize.side_by_side import SideBySide, seats
-from perflab.tasks.quantize.speed import Job, Schedule, join, run_job, schedule
+from perflab.tasks.quantize.speed import Experience, Job, Schedule, join, run_job, schedule
 
 Only = Literal["speed", "accuracy", "memory"]
 
@@ -223,8 +223,12 @@ class Session:
         self.visit.failed(job.name, why)
 
     def fits(self, job: Job) -> bool:
-        """Whether a job would be done in time."""
-        return self.limit is None or time.monotonic() + job.estimate_s <= self.limit
+        """Whether a job would be done in time, by what servers took so far."""
+        if self.limit is None:
+            return True
+        past = Experience.of(self.folder, self.study)
+        known = past.measured(job.variant.name, job.mode, len(job.points), of=job.of)
+        return time.monotonic() + (job.estimate_s if known is None else known) <= self.limit
 
     def _schedule(self, names: Sequence[str], only_memory: bool, retry: bool) -> Schedule:
         return schedule(

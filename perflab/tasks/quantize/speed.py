@@ -25,7 +25,7 @@ ATTEMPTS = 2
 
 @dataclass(frozen=True)
 class Job:
-    """One server to start afresh, and the points to measure on it."""
+    """One server to start afresh, and the points to measure on it; `of` is how many such a server has in all."""
 
     variant: Variant
     mode: KvMode
@@ -33,6 +33,7 @@ class Job:
     points: tuple[str, ...]
     profiles: bool
     estimate_s: float
+    of: int = 0
 
     @property
     def name(self) -> str:
@@ -123,7 +124,7 @@ def schedule(
             continue
         part = plan.part(missing, profiles=profiles)
         estimate = past.estimate(variant.name, mode, part, of=len(ids))
-        jobs.append(Job(variant, mode, server_run, tuple(missing), profiles, estimate))
+        jobs.append(Job(variant, mode, server_run, tuple(missing), profiles, estimate, len(ids)))
     return Schedule(tuple(jobs), done, given_up, refused)
 
 
@@ -231,15 +232,21 @@ class Experience:
 
     def estimate(self, variant: str, mode: KvMode, part: Plan, *, of: int) -> float:
         """Seconds a server takes: as the same one took before, else as others of that comparison, else as planned."""
-        for known in (self.walls.get((variant, mode), ()), self._others(mode)):
-            whole = [wall for count, wall in known if count == of]
-            if whole:
-                start = statistics.median(self.startups) if self.startups else part.startup_s
-                share = len(part.points) / of if of else 1.0
-                return start + (max(whole) - start) * share if max(whole) > start else max(whole)
+        found = self.measured(variant, mode, len(part.points), of=of)
+        if found is not None:
+            return found
         if self.startups:
             return part.estimate_s + (statistics.median(self.startups) - part.startup_s) * part.servers_in_all
         return part.estimate_s
+
+    def measured(self, variant: str, mode: KvMode, points: int, *, of: int) -> float | None:
+        """Seconds by servers that were measured whole; None where there is none of that comparison."""
+        for known in (self.walls.get((variant, mode), ()), self._others(mode)):
+            whole = [wall for count, wall in known if count == of]
+            if whole:
+                start = statistics.median(self.startups) if self.startups else 0.0
+                return start + (max(whole) - start) * points / of if max(whole) > start else max(whole)
+        return None
 
     def _others(self, mode: KvMode) -> tuple[tuple[int, float], ...]:
         return tuple(one for (_, other), known in self.walls.items() if other == mode for one in known)
