@@ -140,6 +140,8 @@ def decoding(facts: Judged) -> dict[str, Any] | None:
 def notes(facts: Judged) -> list[str]:
     """What a reader has to know."""
     found = [say("quantize_accuracy.dequantized", note=note) for note in facts.notes]
+    if facts.ran.get("decode_failed"):
+        found.append(say("quantize_accuracy.decode_failed", why=facts.ran["decode_failed"]))
     if facts.study.accuracy is not None and facts.study.accuracy.text.english:
         found.append(say("quantize_accuracy.may_be_known"))
     if str(facts.ran.get("logits", "")).endswith("bfloat16"):

@@ -57,7 +57,13 @@ def main(job: "dict[str, Any]") -> None:
         write_whole(job["progress"], json.dumps({"done": done + 1, "of": len(windows)}))
     llm.collective_rpc("perflab_close")
     scored = time.monotonic()
-    decoded = decode(llm, job, windows) if job.get("decode") else {}
+    decoded: dict[str, list[Any]] = {}
+    trouble = None
+    try:
+        decoded = decode(llm, job, windows) if job.get("decode") else {}
+    except Exception as error:
+        # What prompts told is not lost where an engine cannot be held to an answer.
+        trouble = f"{type(error).__name__}: {error}".splitlines()[0]
     arrays: dict[str, Any] = {name: np.asarray(values) for name, values in columns.items() if values}
     arrays |= {f"decode_{name}": np.asarray(values) for name, values in decoded.items() if len(values)}
     part = Path(f"{job['out']}.part.npz")
@@ -66,6 +72,7 @@ def main(job: "dict[str, Any]") -> None:
         "vllm": version,
         "logits": dtype,
         "largest_difference_to_vllm": worst,
+        "decode_failed": trouble,
         "seconds": {"load": loaded - begun, "prompts": scored - loaded, "decode": time.monotonic() - scored},
     }
     write_whole(f"{job['out']}.json", json.dumps(facts))
