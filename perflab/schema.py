@@ -289,8 +289,8 @@ def axis_label(table: str, column: str, unit: str | None = None) -> str:
 
 
 def markdown() -> str:
-    """The reference of all tables as Markdown (docs/tables.md)."""
-    lines = ["# Tables", "", "Generated from `perflab/schema.py`: `python -m perflab.schema > docs/tables.md`.", ""]
+    """The reference of all tables as Markdown; the documentation's page of tables is this."""
+    lines = ["# Tables", "", "Generated from `perflab/schema.py`; `python -m perflab.schema` prints the same.", ""]
     lines += ["Times are int64 nanoseconds; what is not measured is NA, never 0.", ""]
     for table in TABLES.values():
         lines += [f"## {table.name}", "", f"One row per {table.row}.", ""]
