@@ -43,6 +43,27 @@ def test_recorded_runs_within_half_a_percent(run, kind, model, args):
     assert abs(difference(found.max_concurrency, log.max_concurrency)) < 0.005
 
 
+def test_a_recorded_mixture_of_experts():
+    """Qwen3-30B-A3B in BF16 over two ranks that share its experts."""
+    opened = open_run(places.recorded() / "qwen3-30b-a3b-ep2")
+    log = read_server_log(opened.file(opened.manifest.log))
+    args = {"tensor_parallel_size": 2, "enable_expert_parallel": True, "max_model_len": 4096}
+    found = predicted_memory(format_named("baseline"), shape("qwen3-30b-a3b"), args, gpu_bytes=H200, capability=90)
+    weights = log.memory[log.memory["component"] == "weights"]["bytes"].max()
+    assert abs(difference(found.weights_bytes, weights)) < 0.006
+
+
+def test_scales_of_experts_are_counted_for_each():
+    """Rows of scales: each of 128 experts in 48 layers has its own, attention one a layer."""
+    args = {"tensor_parallel_size": 1}
+    tensor, rows = (
+        predicted_memory(format_named(n), shape("qwen3-30b-a3b"), args).weights_bytes for n in ("fp8", "int8")
+    )
+    attention = 48 * (32 * 128 + 2 * 4 * 128 + 2048)
+    experts = 48 * 128 * (2 * 768 + 2048)
+    assert rows - tensor == 4 * (attention + experts)
+
+
 def test_by_hand():
     """One layer of 64 x 64 everywhere, 64 words, 4-bit weights in groups of 32: easy to count."""
     config = {

@@ -13,7 +13,7 @@ from typing import Any
 from perflab.analysis.model.quantization import Quantization
 from perflab.analysis.model.shape import ModelShape
 from perflab.analysis.model.workload import Split, split_of, workload
-from perflab.analysis.quantization.layers import linear_layers
+from perflab.analysis.quantization.layers import Layer, linear_layers
 from perflab.knowledge.quantization_formats import Format, int4_kernels
 
 OVERHEAD_BYTES = round(1.5 * 1024**3)
@@ -128,9 +128,8 @@ def _scales(kind: Format, shape: ModelShape, split: Split) -> float:
         scales = layer.width
         if weights.block:
             scales = math.ceil(layer.inputs / weights.block) * math.ceil(layer.width / weights.block)
-        total += scales * weights.scale_bits / 8
-    per_layer = total * shape.layers / split.pipeline
-    return per_layer * _experts_factor(shape)
+        total += _count(layer, shape) * scales * weights.scale_bits / 8
+    return total / split.pipeline
 
 
 def _unpacked_zeros(kind: Format, shape: ModelShape, split: Split, capability: int | None) -> float:
@@ -142,13 +141,18 @@ def _unpacked_zeros(kind: Format, shape: ModelShape, split: Split, capability: i
     total = 0.0
     for layer in linear_layers(shape, split.tensor):
         if first.takes(capability, weights.group, round(layer.inputs), round(layer.width)):
-            total += layer.inputs / weights.group * layer.width * (16 - weights.bits) / 8
-    return total * shape.layers / split.pipeline * _experts_factor(shape)
+            total += _count(layer, shape) * layer.inputs / weights.group * layer.width * (16 - weights.bits) / 8
+    return total / split.pipeline
 
 
-def _experts_factor(shape: ModelShape) -> float:
-    """Of mixtures a rough count: all experts' scales, as if every layer had them."""
-    return float(shape.moe.experts) if shape.moe else 1.0
+def _count(layer: Layer, shape: ModelShape) -> int:
+    """How many of a kind of layer a model has; experts of all its layers that have some."""
+    mixed = len(shape.expert_layers)
+    if layer.name.startswith("expert"):
+        return mixed * (shape.moe.experts if shape.moe else 1)
+    if layer.name.startswith("shared expert"):
+        return mixed
+    return shape.layers - mixed if layer.name.startswith("mlp") else shape.layers
 
 
 def _whole_blocks(tokens: float, args: Mapping[str, Any]) -> int:

@@ -31,6 +31,7 @@ from perflab.tasks.traces import PassSource, all_sources
 
 _MATMULS = ("gemm", "moe")
 _SHOWN = 3
+_SEVERAL = ("compressed", "modelopt", "quark")
 _PLAIN = ("", "none", "null", "auto")
 
 
@@ -129,7 +130,7 @@ def engine_facts(
         found = quantization_of_format(wanted)
         settings["kv_cache_dtype"] = wanted.kv or "auto"
         setting = ""
-    asked = found.method if found is not None else setting if setting not in _PLAIN else None
+    asked = _named(found) if found is not None else setting if setting not in _PLAIN else None
     facts = EffectFacts(
         run=title,
         engine=engine,
@@ -141,6 +142,13 @@ def engine_facts(
         ended=told.error if told is not None and not told.is_ready else None,
     )
     return _with_memory(facts, told, config, settings, found)
+
+
+def _named(found: Quantization) -> str:
+    """A method by its name; of one that holds weights of many kinds, with what they are."""
+    if not any(word in found.method for word in _SEVERAL):
+        return found.method
+    return f"{found.method} ({found.activations or f'w{found.weight_bits}a16'})"
 
 
 def _log(path: Path | None) -> ServerLog | None:
@@ -224,8 +232,7 @@ def kernel_method(asked: str, config: Mapping[str, Any] | None, engine: Engine, 
     if wanted is not None and wanted.weights is not None:
         return wanted.activations or f"w{wanted.weights.bits}a16"
     found = with_settings(quantization_of((config or {}).get("quantization_config")), engine.settings)
-    several = ("compressed", "modelopt", "quark")
-    if found is None or not any(word in asked for word in several):
+    if found is None or not any(word in asked for word in _SEVERAL):
         return asked
     return found.activations or f"w{found.weight_bits}a16"
 
