@@ -66,7 +66,8 @@ def latency_answer(report: LatencyReport) -> Answer:
     """How fast: a sentence a machine, over the load that most of its runs share.
 
     `runs` holds `machine` and `loads`, a list of `lengths`, `load`, `words`, `output_tokens_per_s`, `tpot_p50_ms`,
-    `ttft_p50_ms` (medians over repeats, None where not measured) and `repeats`, by rising throughput.
+    `ttft_p50_ms` (medians over repeats, None where not measured), `repeats` and `paced` (sent at a rate), by rising
+    throughput.
     """
     points = named_points(report)
     if points.empty:
@@ -218,7 +219,8 @@ def _speeds(row: Mapping[str, Any]) -> dict[str, str]:
 def _loads(machine: str, medians: pd.DataFrame) -> dict[str, Any]:
     kept = ["lengths", "load", "output_tokens_per_s", "tpot_p50_ms", "ttft_p50_ms", "repeats"]
     rows = [
-        {name: None if pd.isna(row[name]) else row[name] for name in kept} | {"words": load_words(row)}
+        {name: None if pd.isna(row[name]) else row[name] for name in kept}
+        | {"words": load_words(row), "paced": bool(pd.notna(row["rate"]))}
         for row in medians.to_dict("records")
     ]
     return {"machine": machine, "loads": rows}

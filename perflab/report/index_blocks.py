@@ -88,7 +88,7 @@ def _row(entry: Entry) -> str:
         f'<br><span class="of">{html.escape(str(run.get("hardware") or ""))}</span></td>'
         f"<td>{html.escape(str(run.get('engine') or '–'))}</td>{''.join(cells)}"
         f"<td>{_bar(entry.figures.get('shares') or {}, str(entry.figures.get('phase')))}</td>"
-        f"<td>{pill}</td><td>{html.escape(str(run.get('created') or '–'))}</td></tr>"
+        f"<td>{pill}</td><td class=date>{html.escape(str(run.get('created') or '–'))}</td></tr>"
     )
 
 

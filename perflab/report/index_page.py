@@ -127,11 +127,12 @@ def _write_index(out: Path, entries: Sequence[Entry], title: str, left_out: Sequ
 
 
 def _multiples(entries: Sequence[Entry], glyphs: Glyphs) -> list[str]:
-    """A figure a machine and workload in which several runs were measured at several loads: a panel a run."""
+    """A figure a machine and workload in which several runs were measured: a panel a run, without paced loads."""
     rows = [
         {**load, "run": entry.run["run"], "machine": entry.machine}
         for entry in entries
         for load in entry.figures.get("loads") or ()
+        if not load["paced"]
     ]
     table = pd.DataFrame(rows)
     made: list[str] = []
@@ -165,7 +166,8 @@ def _answer(entries: Sequence[Entry]) -> str:
             "rate": units.show_count(high["output_tokens_per_s"]), "low": units.show_count(low["output_tokens_per_s"]),
             "load": f"{high['lengths']} {high['load']}", "low_load": f"{low['lengths']} {low['load']}",
         }  # fmt: skip
-        lines.append(say("index.answer.one" if len(known) == 1 else "index.answer.several", **fields))
+        kind = "several" if len(known) > 1 else "one" if len(mine) > 1 else "alone"
+        lines.append(say(f"index.answer.{kind}", **fields))
     return summary_blocks.answer_html([{"sentences": lines}])
 
 

@@ -29,11 +29,24 @@ def answer_html(answers: Sequence[Data]) -> str:
     return blocks.answer_html(sentences) + (f'<dl class="tiles">{told}</dl>' if told else "")
 
 
+def unfinished_html(runs: Sequence[Data]) -> str:
+    """Runs that did not come to their end, and why: what is missing of them is in no figure."""
+    found = [run for run in runs if run.get("status") not in (None, "complete")]
+    told = [
+        say(
+            "summary.unfinished", run=run["run"], status=run["status"], reason=str(run.get("reason") or "–").rstrip(".")
+        )
+        for run in found
+    ]
+    return "".join(blocks.caution_html(line) for line in told)
+
+
 def findings_html(groups: Sequence[Group], names: Mapping[str, str]) -> str:
     """The three most important findings, each linked to its evidence; `names` are short names of runs by title."""
     shown = summary.top(groups)
     if not shown:
-        return f'<p class="quiet">{html.escape(say("summary.none"))}</p>'
+        name = "withheld" if groups else "none"
+        return f'<p class="quiet">{html.escape(say(f"summary.{name}", n=len(groups)))}</p>'
     rest = len(groups) - len(shown)
     more = say("summary.more_one") if rest == 1 else say("summary.more", n=rest) if rest else ""
     link = f'<p class="quiet"><a href="#findings">{html.escape(more)}</a></p>' if more else ""
@@ -45,11 +58,15 @@ def all_findings_html(groups: Sequence[Group], names: Mapping[str, str]) -> str:
     return _list(groups, names)
 
 
-def next_html(groups: Sequence[Group]) -> str:
-    """What to do about the most important findings: the change, and the command that confirms it."""
+def next_html(groups: Sequence[Group], checks: Sequence[Data] = ()) -> str:
+    """What to do about the most important findings: the change, and the command that confirms it.
+
+    Where there is none and a check failed, rules had to be silent: then that is to be mended first.
+    """
     found = summary.steps(summary.top(groups))
     if not found:
-        return f'<p class="quiet">{html.escape(say("summary.nothing_next"))}</p>'
+        name = "mend_first" if summary.worst(checks) == "fail" else "nothing_next"
+        return f'<p class="quiet">{html.escape(say(f"summary.{name}"))}</p>'
     items = "".join(f"<li><p>{blocks.inline(str(one['change']))}</p>{_confirm(one)}</li>" for one in found)
     return f'<ol class="next">{items}</ol>'
 
@@ -78,9 +95,9 @@ def source_html(runs: Sequence[Data]) -> str:
     """Hardware, engine, models and dates, a row a kind of machine; then what a reader must know of the runs."""
     found = summary.origins(runs)
     rows = "".join(
-        f"<tr><th scope=row>{html.escape(' or '.join(one.hardware) or one.machine)}</th>"
+        f"<tr><th scope=row>{html.escape('; '.join(one.hardware) or one.machine)}</th>"
         f"<td>{html.escape(one.engine or '–')}</td><td>{html.escape(', '.join(one.models) or '–')}</td>"
-        f"<td>{html.escape(' to '.join(dict.fromkeys(one.dates)) or '–')}</td>"
+        f"<td class=date>{html.escape(' to '.join(dict.fromkeys(one.dates)) or '–')}</td>"
         f"<td>{html.escape(', '.join(one.runs))}{_unfinished(one.unfinished)}</td></tr>"
         for one in found
     )

@@ -11,6 +11,7 @@ import pandas as pd
 
 from perflab import units
 from perflab.analysis.kernel_names import short_kernel_name
+from perflab.messages import say
 
 MACHINE = "machine"
 """The column whose values head groups of rows."""
@@ -54,6 +55,8 @@ def table_html(
         rows = f'<tbody><tr><td colspan="{max(len(columns), 1)}" class="na">no rows</td></tr></tbody>'
     if len(frame) > limit:
         caption = f"{caption} (the first {limit} of {len(frame):,})".strip()
+    if not len(frame.columns):
+        return f'<p class="quiet">{html.escape(say("report.page.no_rows", caption=caption or "–"))}</p>'
     told = f"<caption>{html.escape(caption)}</caption>" if caption else ""
     name = html.escape(caption or "table", quote=True)
     return (

@@ -65,6 +65,20 @@ def test_the_same_advice_for_two_findings_is_given_once() -> None:
     assert len(summary.steps(groups)) == 2
 
 
+def test_silence_of_rules_is_not_taken_for_health() -> None:
+    failed = [check("fail")]
+    assert "First mend" in summary_blocks.next_html([], failed)
+    assert "Nothing needs to be changed" in summary_blocks.next_html([], [check("warn")])
+    withheld = summary.groups(found(finding(withheld=True)))
+    assert "1 findings are withheld" in summary_blocks.findings_html(withheld, {})
+
+
+def test_a_run_that_did_not_end_is_told_before_its_figures_are_believed() -> None:
+    runs = [{"run": "a", "status": "partial", "reason": "The disk is full."}, {"run": "b", "status": "complete"}]
+    told = Page(summary_blocks.unfinished_html(runs)).text
+    assert told == "a is partial: The disk is full. What was not measured is in no figure."
+
+
 def test_nothing_to_change_is_said() -> None:
     assert "No rule found" in summary_blocks.findings_html([], {})
     assert "Nothing needs to be changed" in summary_blocks.next_html([])
