@@ -6,13 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 import ipywidgets
-from matplotlib import pyplot
 
 from perflab.analysis.quantization.tradeoffs import BASELINE, Comparison
 from perflab.messages import say
 from perflab.plots.quantization import METRICS, plot_gain_over_load, variant_colours
 from perflab.report.blocks import text_html
+from perflab.report.in_notebook import dressed
 from perflab.report.quantization_views import comparison_of, recommendation_sentences
+from perflab.report.show import show
 from perflab.tasks.quantize.tradeoffs import TradeoffReport, again
 
 
@@ -54,7 +55,7 @@ def variant_picker(report: TradeoffReport) -> Any:
         only = replace(report, comparisons=(_part(one, variants.value), *_others(report, one)))
         answer = again(only, asked)
         mine = [pair for pair in answer.recommendations if pair[0] == one.place]
-        told.value = text_html(recommendation_sentences(replace(answer, recommendations=tuple(mine))))
+        told.value = dressed(text_html(recommendation_sentences(replace(answer, recommendations=tuple(mine)))))
 
     offer()
     redraw()
@@ -82,5 +83,4 @@ def _part(one: Comparison, names: tuple[str, ...]) -> Comparison:
 
 def _draw(one: Comparison, names: tuple[str, ...], kv: Any, metric: str) -> None:
     colours = variant_colours([variant.name for variant in one.variants])
-    plot_gain_over_load(_part(one, names), metric=metric, kv=kv, colours=colours)
-    pyplot.show()
+    show(plot_gain_over_load(_part(one, names), metric=metric, kv=kv, colours=colours))

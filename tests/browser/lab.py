@@ -47,16 +47,17 @@ _SETTINGS: dict[str, dict[str, Any]] = {
 # JupyterLab says these of itself, whatever notebook is open.
 _NOISE = ("favicon", "ResizeObserver loop", "Extension Manager", "was preloaded using link preload")
 
-_STATE = """() => {
+_STATE = """before => {
   const panel = window.jupyterapp?.shell.currentWidget, cells = panel?.content?.model?.cells;
   if (!cells) return null;
   const code = [...cells].filter(c => c.type === 'code' && c.sharedModel.getSource().trim());
   return {
     kernel: panel.sessionContext?.session?.kernel?.status ?? 'none',
     running: code.filter(c => c.executionState === 'running').length,
-    ran: code.filter(c => c.executionCount !== null && c.executionState !== 'running').length,
+    ran: code.filter(c => c.executionCount > before && c.executionState !== 'running').length,
     code: code.length,
-    failed: code.some(c => c.outputs.toJSON().some(o => o.output_type === 'error')),
+    last: Math.max(0, ...code.map(c => c.executionCount ?? 0)),
+    failed: code.some(c => c.executionCount > before && c.outputs.toJSON().some(o => o.output_type === 'error')),
   };
 }"""
 _OUTPUTS = """() => [...window.jupyterapp.shell.currentWidget.content.model.cells]
@@ -237,9 +238,10 @@ class Notebook:
 
     def run_all(self, timeout_s: float = 240) -> None:
         """Run > Run All Cells; returns when every cell ran or one failed, and the kernel is idle."""
+        before = self.page.evaluate(_STATE, 0)["last"]
         self.page.get_by_role("menuitem", name="Run", exact=True).click()
         self.page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
-        self.wait(timeout_s, all_ran=True)
+        self.wait(timeout_s, ran_after=before)
 
     def view(self, window: Window) -> None:
         """Make the window so wide and choose the theme, as in Settings > Theme; what was run stays."""
@@ -316,13 +318,16 @@ class Notebook:
 
     # What a person sees
 
-    def wait(self, timeout_s: float = 60, *, all_ran: bool = False) -> None:
-        """Until the kernel has been idle for a moment, and the page has drawn what came of it."""
+    def wait(self, timeout_s: float = 60, *, ran_after: int | None = None) -> None:
+        """Until the kernel has been idle for a moment, and the page has drawn what came of it.
+
+        With `ran_after` every cell must have a higher number in brackets than this, or one have failed.
+        """
         end, quiet = time.monotonic() + timeout_s, 0
         while quiet < 3:
-            state = self.page.evaluate(_STATE)
+            state = self.page.evaluate(_STATE, ran_after or 0)
             done = state is not None and state["kernel"] == "idle" and not state["running"]
-            if done and all_ran:
+            if done and ran_after is not None:
                 done = state["failed"] or state["ran"] == state["code"]
             quiet = quiet + 1 if done else 0
             if time.monotonic() > end:
