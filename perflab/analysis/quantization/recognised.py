@@ -8,6 +8,8 @@ from typing import Any
 
 from perflab.analysis.model.quantization import Quantization, kv_element_bytes, quantization_of, with_settings
 from perflab.analysis.model.shape import text_config
+from perflab.analysis.quantization.memory import quantization_of_format
+from perflab.knowledge.quantization_formats import Format
 
 _EIGHT_BIT_KV = 1.0
 _DTYPES = {"bfloat16": "BF16", "float16": "FP16", "half": "FP16", "float32": "FP32"}
@@ -70,6 +72,15 @@ def recognised(config: Mapping[str, Any] | None, settings: Mapping[str, Any]) ->
     sixteen = 32.0 if dtype == "float32" else 16.0
     bits = found.bits if found else sixteen
     return Recognised(name, label, bits, found.activations if found else None, found, kv)
+
+
+def format_label(kind: Format) -> str:
+    """The label of a format that is only known by its name, as `recognised` would give it."""
+    asked = {"fp8-block": "fp8_per_block"}.get(kind.name, "")
+    name, label = _named(quantization_of_format(kind), "16 bit", {}, {"quantization": asked})
+    if kind.name == "fp8-channel":
+        label = f"{label}, a scale a row"
+    return f"{label}, FP8 KV cache" if kind.kv else label if name != "quantized" else kind.label
 
 
 def _named(

@@ -186,7 +186,7 @@ def split_sentences(comparison: Comparison) -> list[str]:
     if len(comparison.kvs) < 2 and comparison.has_speed:
         return [say("tradeoffs.words.no_split", kv=say(f"tradeoffs.kv.{comparison.kvs[0]}"))]
     labels = {one.name: one.label for one in comparison.variants}
-    return [
+    found = [
         say(
             "tradeoffs.words.split",
             variant=labels.get(one.variant, one.variant),
@@ -198,6 +198,7 @@ def split_sentences(comparison: Comparison) -> list[str]:
         for one in comparison.splits
         if one.metric == "output_tokens_per_s"
     ]
+    return [*found, say("tradeoffs.words.free_tpot")] if found else found
 
 
 def reason_sentences(variant: Variant) -> list[str]:

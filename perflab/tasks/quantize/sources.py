@@ -76,6 +76,13 @@ class Source:
             for name, one in _variants(self.told).items()
         }
 
+    def format_of(self, name: str) -> str:
+        """The format of a variant; its own name where the study does not say."""
+        listed = _variants(self.told)
+        if name == BASELINE:
+            return BASELINE
+        return str(listed[name].get("format") or name) if name in listed else name
+
 
 def is_study(path: str | Path) -> bool:
     """Whether a folder is a study: it has `study.json` or `study.yaml`, or runs below `speed`, or `accuracy`."""

@@ -12,12 +12,10 @@ from typing import Any
 
 from perflab import units
 from perflab.analysis.goodput import objectives
-from perflab.analysis.model.shape import ModelShape, model_shape
-from perflab.analysis.model.workload import Workload, split_of, workload
 from perflab.analysis.quantization.claims import Confronted, confront
 from perflab.analysis.quantization.effect import Effect
 from perflab.analysis.quantization.ideal import Format, vanishing
-from perflab.analysis.quantization.memory import PredictedMemory, predicted_memory
+from perflab.analysis.quantization.recognised import format_label
 from perflab.analysis.quantization.recommend import PROFILES, Recommendation, recommend
 from perflab.analysis.quantization.tradeoffs import (
     BASELINE,
@@ -28,22 +26,19 @@ from perflab.analysis.quantization.tradeoffs import (
     Place,
     Variant,
 )
-from perflab.analysis.roofline.phases import shape_of_run
-from perflab.knowledge.gpus import gpu_spec
-from perflab.knowledge.quantization_formats import capability_of, format_named
+from perflab.knowledge.quantization_formats import format_named
 from perflab.knowledge.thresholds import Thresholds, own_thresholds
 from perflab.messages import say
 from perflab.runs import Run
-from perflab.tasks.memory import memory as memory_of_runs
 from perflab.tasks.own import Own, own
 from perflab.tasks.quantize.accuracy_parts import accuracy_of_study
 from perflab.tasks.quantize.check import run_effect
 from perflab.tasks.quantize.gains import Measured, curves, measured_variants
 from perflab.tasks.quantize.reasons import reasons_of
 from perflab.tasks.quantize.sources import Source, VariantRun, find_sources
+from perflab.tasks.quantize.variant_facts import chunk_of, format_of, label_of, memory_of, place_of
 
 _SMALL_SHARE = 0.5
-_OTHER = ("peak_activation", "cuda_graphs", "non_torch")
 
 
 @dataclass(frozen=True)
@@ -189,14 +184,22 @@ def _of_source(source: Source, users: Own, why: bool) -> list[Comparison]:
     joined = {name for one in found for name in (v.name for v in one.variants if v.accuracy)}
     left = {name: one for name, one in accuracy.items() if name not in joined}
     for place, mine in _by_place(left).items():
-        labels = source.labels
-        variants = tuple(Variant(name, labels.get(name, name), accuracy=one) for name, one in mine.items())
+        variants = tuple(Variant(name, _label_of(name, source), accuracy=one) for name, one in mine.items())
         found.append(Comparison(place, variants))
     if not found:
         # A study that has come nowhere yet still says what it lacks.
         found = [Comparison(Place(source.name, _model_name(source), None, "", ""), ())]
     found[0] = replace(found[0], missing=(*found[0].missing, *source.missing, *missing))
     return found
+
+
+def _label_of(name: str, source: Source) -> str:
+    """The label of a variant that was only scored: the study's own, else the short one of its format."""
+    label = source.labels.get(name, name)
+    kind = format_named(source.format_of(name))
+    if kind is None or label not in (kind.label, name):
+        return label
+    return format_label(kind)
 
 
 def _model_name(source: Source) -> str:
@@ -219,35 +222,6 @@ def _with_accuracy(one: Comparison, accuracy: Mapping[str, Accuracy]) -> Compari
     return replace(one, variants=variants)
 
 
-def place_of(one: VariantRun, source: Source) -> Place:
-    """What a run's figures are of."""
-    manifest = one.run.manifest
-    settings = manifest.engine.settings
-    split = split_of(settings)
-    load_format = settings.get("load_format")
-    gpus = manifest.hardware.gpus
-    machine = f"{len(gpus)} x {gpus[0].name}" if gpus else manifest.hardware.cpu or ""
-    return Place(
-        source=source.name,
-        model=model_label(one.config, str(manifest.engine.model or "")),
-        random_weights=None if load_format is None else load_format == "dummy",
-        machine=machine,
-        vllm=manifest.engine.vllm_version or "",
-        parallel=split.tensor * split.pipeline,
-    )
-
-
-def model_label(config: Mapping[str, Any] | None, name: str) -> str:
-    """A model by its shape, the same whatever its format: `llama 8.0B (32 layers of 4096)`; its name where unknown."""
-    shape = model_shape(config) if config else None
-    if not isinstance(shape, ModelShape):
-        return name.rstrip("/").rpartition("/")[2] or "unknown model"
-    whole = workload(replace(shape, quantization=None, dtype="bfloat16"))
-    billions = whole.weight_bytes / 2 / 1e9
-    size = f"{billions:.1f}B" if billions >= 1 else f"{billions * 1000:.0f}M"
-    return f"{shape.model_type} {size} ({shape.layers} layers of {shape.hidden})"
-
-
 def _comparison(place: Place, runs: Sequence[VariantRun], source: Source, users: Own, why: bool) -> Comparison:
     by_variant: dict[str, list[VariantRun]] = {}
     for one in runs:
@@ -268,28 +242,6 @@ def _comparison(place: Place, runs: Sequence[VariantRun], source: Source, users:
     return curves(comparison, measured, {k: v for k, v in formats.items() if v}, chunk_of(runs[0]), limit)
 
 
-def format_of(one: VariantRun) -> Format | None:
-    """The variant's work on its GPU; None where config or GPU is not known."""
-    manifest = one.run.manifest
-    gpus = manifest.hardware.gpus
-    gpu = gpu_spec(gpus[0].name) if gpus else None
-    work = work_of(one)
-    return None if gpu is None or work is None else Format.on(gpu, work)
-
-
-def work_of(one: VariantRun) -> Workload | None:
-    """One rank's part of the model in the format that ran; None where the config does not tell."""
-    settings = one.run.manifest.engine.settings
-    shape, _ = shape_of_run(one.config, settings)
-    return None if shape is None else workload(shape, split_of(settings), settings)
-
-
-def chunk_of(one: VariantRun) -> int | None:
-    """Tokens of the largest step, where the engine tells."""
-    size = one.run.manifest.engine.settings.get("max_num_batched_tokens")
-    return size if isinstance(size, int) and not isinstance(size, bool) and size > 0 else None
-
-
 def _with_roof(one: Variant, formats: Mapping[str, Format | None], share: float) -> Variant:
     base, mine = formats.get(BASELINE), formats.get(one.name)
     if one.name == BASELINE or base is None or mine is None or one.weight_bits is None or one.weight_bits >= 16:
@@ -301,73 +253,17 @@ def _variant(name: str, runs: Sequence[VariantRun], measured: Mapping[Kv, Measur
     first = runs[0]
     memory: dict[Kv, Memory] = {}
     for one in runs:
-        if one.kv not in memory and (found := _memory(one)) is not None:
+        if one.kv not in memory and (found := memory_of(one)) is not None:
             memory[one.kv] = found
     return Variant(
         name=name,
-        label=first.label or first.found.label,
+        label=label_of(first),
         weight_bits=first.found.weight_bits,
         activations=first.found.activations,
         kv_8bit=first.found.kv_8bit,
         memory=tuple(memory.values()),
         speed=tuple(speed for kv in measured for speed in measured[kv].speeds),
         runs=tuple(one.run.path.name for one in runs),
-    )
-
-
-def _memory(one: VariantRun) -> Memory | None:
-    """What the log of the first server tells of its first rank; None where it tells nothing."""
-    table = memory_of_runs([one.run])
-    if table.empty:
-        return None
-    first = table[table["rank"] == table["rank"].min()]
-    sizes = first.groupby("component")["bytes"].max().to_dict()
-    tokens, most = first["kv_cache_tokens"].dropna(), first["max_concurrency"].dropna()
-    work = work_of(one)
-    manifest = one.run.manifest
-    gpus = manifest.hardware.gpus
-    kv_bytes = None if "kv_cache" not in sizes else int(sizes["kv_cache"])
-    other = [int(sizes[name]) for name in _OTHER if name in sizes]
-    predicted = _predicted(one, gpus[0].memory_bytes if gpus else None, kv_bytes)
-    per_token = work.kv_bytes_per_token if work else None
-    return Memory(
-        kv=one.kv,
-        weights_bytes=None if "weights" not in sizes else int(sizes["weights"]),
-        kv_bytes=kv_bytes,
-        kv_tokens=int(tokens.iloc[0]) if len(tokens) else None,
-        max_concurrency=float(most.iloc[0]) if len(most) else None,
-        other_bytes=sum(other) if other else None,
-        gpu_bytes=gpus[0].memory_bytes if gpus else None,
-        predicted_weights_bytes=predicted.weights_bytes if predicted else round(work.weight_bytes) if work else None,
-        predicted_kv_tokens=predicted.kv_tokens
-        if predicted and predicted.kv_tokens is not None
-        else int(kv_bytes // per_token)
-        if kv_bytes is not None and per_token
-        else None,
-        run=one.run.path.name,
-    )
-
-
-def _predicted(one: VariantRun, gpu_bytes: int | None, kv_bytes: int | None) -> PredictedMemory | None:
-    """What `perflab quantize plan` would have said; None where format or shape is not known.
-
-    Where the size of the GPU is not told, or the cache was pinned, the cache has the bytes it was given: its tokens are
-    predicted from those.
-    """
-    kind = format_named(one.found.name)
-    shape = model_shape(one.config) if one.config else None
-    if kind is None or not isinstance(shape, ModelShape):
-        return None
-    manifest = one.run.manifest
-    gpus = manifest.hardware.gpus
-    pinned = kv_bytes if one.kv == "pinned" or gpu_bytes is None else None
-    return predicted_memory(
-        kind,
-        shape,
-        manifest.engine.settings,
-        gpu_bytes=gpu_bytes,
-        capability=capability_of(gpus[0].name) if gpus else None,
-        pinned_bytes=pinned,
     )
 
 
