@@ -20,7 +20,7 @@ from perflab.plots.request_path import CAUSE_COLOURS, CAUSE_WORDS
 from perflab.tasks.breakdown import BreakdownReport
 from perflab.tasks.slow_requests import SlowReport
 
-MODULES = ("dom", "link", "theme", "scatter", "timeline", "steps", "bars", "kernels", "requests", "app")
+MODULES = ("dom", "link", "theme", "scatter", "track", "timeline", "steps", "bars", "kernels", "requests", "app")
 """In the order in which they need one another; `app` is what a page loads."""
 _IMPORT = re.compile(r'^import (\{[^}]*\}) from "\./(\w+)\.js";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class) (\w+))", re.MULTILINE)

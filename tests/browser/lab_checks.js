@@ -27,12 +27,14 @@
       for (let up = e.parentElement; up && up !== area.parentElement && !inside; up = up.parentElement) inside = scrolls(up) && up !== area;
       if ((box.right > frame.right + slack || box.left < frame.left - slack) && !inside)
         wrong.push(`${named(e)} sticks out of its output: ${Math.round(box.left)} to ${Math.round(box.right)} in ${Math.round(frame.left)} to ${Math.round(frame.right)}`);
+      // An ellipsis whose whole text is in a title is not lost.
+      if (css.textOverflow === 'ellipsis' && e.closest('[title]')) continue;
       if (['hidden', 'clip'].includes(css.overflowX) && e.scrollWidth > e.clientWidth + slack && e.innerText?.trim())
         wrong.push(`${named(e)} cuts off its content: ${e.scrollWidth} wide in ${e.clientWidth}: ${e.innerText.trim().slice(0, 40)}`);
     }
   }
   for (const e of panel.querySelectorAll('.jp-OutputArea-output img, .jp-OutputArea-output svg, .jp-OutputArea-output canvas')) {
-    if (e.closest('svg') && tag(e) !== 'svg' || e.getAttribute('aria-hidden') === 'true') continue;
+    if (e.closest('svg') && tag(e) !== 'svg' || e.getAttribute('aria-hidden') === 'true' || e.closest('[hidden]')) continue;
     if (getComputedStyle(e).display === 'none') continue;  // the picture for those who do not trust the notebook
     const box = e.getBoundingClientRect(), held = e.closest('[role=img][aria-label]') ?? e;
     const told = (held.getAttribute('alt') || held.getAttribute('aria-label') || '').trim();

@@ -117,6 +117,7 @@ function render({ model, el: host }) {
     if (!about.trace) { clearDevice(words.no_trace); return false; }
     note.textContent = told("reading", { name: about.name });
     note.classList.add("pl-busy");
+    if (!state.meta) devicePage.classList.add("pl-empty");
     let reply;
     try { reply = await ask("open", { run }); } catch (error) { if (state.opening === run) clearDevice(error.message); return false; }
     if (state.opening !== run) return false;
@@ -328,7 +329,7 @@ function render({ model, el: host }) {
   });
   tab(get("tab"));
   open(get("run"));
-  return () => { for (const [name, act] of listeners) model.off(name, act); unfollow(); line.close(); track.close(); steps.close(); single.close(); };
+  return () => { for (const [name, act] of listeners) model.off(name, act); unfollow(); line.close(); track.close(); steps.close(); single.close(); breakdown.close(); };
 }
 
 export default { render };

@@ -1,10 +1,11 @@
 // The breakdown of the chosen phase: a bar a run and rank, by category; the parts of a bar are buttons.
 
-import { el, fill, showShare, showTime } from "./dom.js";
+import { el, fill, fitLabels, keepFitting, showShare, showTime } from "./dom.js";
 
 /** @param on { row(run, rank), category(name) } */
 export function bars(look, on) {
   const root = el("div", { class: "pl-bars", "data-view": "bars" });
+  const close = keepFitting(root);
 
   function part(row, name, ns, base, chosen) {
     const colour = name === "idle" ? look.theme().idle : look.colour(look.codes.indexOf(name)), share = ns / row.ns;
@@ -18,7 +19,7 @@ export function bars(look, on) {
   }
 
   return {
-    root,
+    root, close,
     /** @param rows as the kernel tells them; `now` { run, ranks, phase, categories } */
     set(rows, now, waiting) {
       // One scale: the longest mean step, so that bars of different runs compare.
@@ -39,6 +40,7 @@ export function bars(look, on) {
         );
       }), waiting.map((name) => el("div", { class: "pl-row pl-waiting" }, el("span", { class: "pl-row-name" }, name),
         el("div", { class: "pl-none" }, look.say("reading", { name })))));
+      fitLabels(root);
     },
   };
 }
