@@ -9,6 +9,7 @@ from perflab.analysis.quantization.effect import Effect
 from perflab.analysis.quantization.memory import PredictedMemory, difference
 from perflab.analysis.quantization.suitability import Machine
 from perflab.experiment.study import KvMode
+from perflab.messages import say
 from perflab.runs import Run
 from perflab.tasks.quantize.check import CheckReport
 from perflab.tasks.quantize.make import Made
@@ -36,6 +37,8 @@ def quantize_plan(plan: StudyPlan) -> str:
             if plan.machine.kind == "gpu"
             else "  by the config: weights as loaded, tokens the KV cache holds"
         )
+    if not plan.knows_model:
+        parts.append(wrapped(say("quantize.no_config", name=study.model.served_name), "  "))
     told = [
         wrapped(f"{one.variant.name}: {sentence}", "  ", "      ")
         for one in plan.variants

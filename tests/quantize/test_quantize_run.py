@@ -366,6 +366,13 @@ def test_the_command_plans(study, capsys, monkeypatch):
     assert found["machine"]["compute_capability"] == 9.0
     assert main(argv) == 0
     assert "9 servers to start" in capsys.readouterr().out
+    assert found["config_known"]
+    assert main([*argv, "--set", "model=nobody/none", "--json"]) == 0
+    unknown = json.loads(capsys.readouterr().out)
+    assert not unknown["config_known"]
+    assert [one["predicted"] for one in unknown["variants"]] == [{}, {}, {}]
+    assert main([*argv, "--set", "model=nobody/none"]) == 0
+    assert "is not on this machine yet" in capsys.readouterr().out
     assert main([*argv, "--set", "variants=[baseline, fp9]"]) == 2
     assert "did you mean" in capsys.readouterr().err
     assert main(["quantize", "plan", str(study.path), "--gpu", "Abacus", "--vllm", "0.25.1"]) == 2

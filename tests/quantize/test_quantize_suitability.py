@@ -132,7 +132,8 @@ def test_layers_of_a_split_model():
 @pytest.mark.parametrize(
     ("name", "value"),
     [("NVIDIA H200", 90), ("NVIDIA A100-SXM4-80GB", 80), ("NVIDIA L4", 89), ("NVIDIA L40S", 89), ("Tesla T4", 75),
-     ("NVIDIA A10G", 86), ("NVIDIA GeForce RTX 4090", 89), ("NVIDIA B200", 100), ("something", None), (None, None)],
+     ("NVIDIA A10G", 86), ("NVIDIA GeForce RTX 4090", 89), ("NVIDIA B200", 100), ("something", None), (None, None),
+     ("NVIDIA GH200 480GB", 90), ("H2000", None), ("NVIDIA H100 80GB HBM3", 90), ("Tesla V100-SXM2-16GB", 70)],
 )  # fmt: skip
 def test_compute_capability(name, value):
     assert capability_of(name) == value

@@ -77,6 +77,11 @@ class StudyPlan:
     schedule: Schedule
 
     @property
+    def knows_model(self) -> bool:
+        """Whether the model's config.json is here: without it widths are not checked, nor memory predicted."""
+        return model_config(self.study.model) is not None
+
+    @property
     def fitting(self) -> list[str]:
         """Names of variants that are worth starting."""
         return [one.variant.name for one in self.variants if one.suitability.runs]
@@ -89,6 +94,7 @@ class StudyPlan:
             "study": self.study.name,
             "model": self.study.model.served_name,
             "shape_only": self.study.is_shape_only,
+            "config_known": self.knows_model,
             "vllm_version": self.version,
             "machine": {
                 "kind": machine.kind,
