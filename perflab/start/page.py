@@ -58,13 +58,15 @@ class OwnFiles:
         self.looked: Looked | None = None
         self.saving: threading.Thread | None = None
         self._near: list[Near] = []
-        self.near = ipywidgets.SelectMultiple(rows=7, layout=ipywidgets.Layout(**WIDE))
+        self.near = ipywidgets.SelectMultiple(
+            description=say("start.label_found"), rows=7, layout=ipywidgets.Layout(**WIDE)
+        )
         self.found = panel()
-        self.path = ipywidgets.Combobox(placeholder=say("start.path_example"), continuous_update=True)
+        self.path = ipywidgets.Combobox(description=say("start.label_path"), placeholder=say("start.path_example"))
         self.path.layout = ipywidgets.Layout(**WIDE)
         self.upload = ipywidgets.FileUpload(multiple=True, description=say("start.upload"))
         self.again = ipywidgets.Button(description=say("start.search_again"), icon="refresh")
-        self.name = ipywidgets.Text(layout=ipywidgets.Layout(width="24rem"))
+        self.name = ipywidgets.Text(description=say("start.name"), layout=ipywidgets.Layout(width="24rem"))
         self.go = ipywidgets.Button(description=say("start.go"), button_style="primary", disabled=True)
         self.save = ipywidgets.Button(description=say("start.save"), button_style="primary", icon="save")
         self.what, self.said, self.answer, self.saved = panel(), panel(), panel(), panel()
@@ -75,7 +77,7 @@ class OwnFiles:
             stylesheet(), self.found, self.near,
             panel(f"<p>{html.escape(say('start.or_path'))}</p>"), self.path,
             ipywidgets.HBox([self.upload, self.again]), self.what,
-            ipywidgets.HBox([self.go, ipywidgets.Label(say("start.name")), self.name]),
+            ipywidgets.HBox([self.go, self.name]),
             self.said, self.answer, self.after,
         ])  # fmt: skip
         self.search()

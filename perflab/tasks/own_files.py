@@ -30,7 +30,7 @@ _OF_A_RUN = TRACES | frozenset(READERS) | frozenset(("server_log", "metrics", "m
 _HELPFUL = frozenset(("kineto_frontend", "profiler_table", "telemetry", "model_config", "samples"))
 _ENDINGS = (".json", ".jsonl", ".gz", ".xz", ".sqlite", ".log", ".txt", ".csv", ".nsys-rep", ".prom", ".yaml")
 _NOT_ENTERED = (*SKIPPED_FOLDERS, "site-packages", "venv", ".notebooks")
-_MOST_LOOKED_AT = 400
+_MOST_LOOKED_AT, _MOST_FOUND = 400, 3000
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,7 @@ class Near:
     what: str
     size: int
     changed: float
+    is_trace: bool = False
 
     @property
     def label(self) -> str:
@@ -157,35 +158,47 @@ def look_at(paths: Sequence[Path]) -> Looked:
     return Looked(tuple(paths), seen, left_out=max(len(files) - _MOST_LOOKED_AT, 0))
 
 
-def nearby(folders: Sequence[Path], *, most: int = 40, patience_s: float = 2.0, depth: int = 4) -> list[Near]:
-    """What lies below folders and tells of a run of vLLM, the newest first, as far as can be found in `patience_s`.
+def nearby(folders: Sequence[Path], *, most: int = 40, patience_s: float = 3.0, depth: int = 4) -> list[Near]:
+    """What lies below folders and tells of a run of vLLM, as far as can be found in `patience_s` for each of them.
 
-    Two or more traces in one folder are offered together too: one pass leaves a trace a rank.
+    In the order of the folders, in each the newest first. Several traces in one folder are offered together too: one
+    pass leaves a trace a rank.
     """
-    end = time.monotonic() + patience_s
-    newest = _newest(folders, depth, time.monotonic() + patience_s / 2)
-    found: list[Near] = []
+    found: dict[Path, Near] = {}
+    done: set[Path] = set()
+    for folder in folders:
+        end = time.monotonic() + patience_s
+        for changed, path in _newest(folder, depth, time.monotonic() + patience_s / 2, done):
+            if time.monotonic() > end or len(found) >= most:
+                break
+            if (near := _near(path, changed)) is not None:
+                found.setdefault(near.path, near)
+    return _with_folders(list(found.values()))
+
+
+def _near(path: Path, changed: float) -> Near | None:
+    if path.name == MANIFEST:
+        return Near(path.parent, say("own_files.run"), 0, changed) if is_run(path.parent) else None
+    one = _seen(path)
+    if not one.useful and one.kind != "nsys_report":
+        return None
+    return Near(path, one.what, one.size, changed, one.kind in TRACES)
+
+
+def _with_folders(found: list[Near]) -> list[Near]:
+    """The same with folders that hold several traces, each before the first of its traces."""
     together: dict[Path, list[Near]] = {}
-    for changed, path in newest:
-        if time.monotonic() > end or len(found) >= most:
-            break
-        if path.name == MANIFEST:
-            if is_run(path.parent):
-                found.append(Near(path.parent, say("own_files.run"), 0, changed))
-            continue
-        one = _seen(path)
-        if not one.useful and one.kind != "nsys_report":
-            continue
-        near = Near(path, one.what, one.size, changed)
-        found.append(near)
-        if one.kind in TRACES:
-            together.setdefault(path.parent, []).append(near)
-    for folder, traces in together.items():
-        if len(traces) > 1:
-            what = say("own_files.folder", n=len(traces))
-            size, changed = sum(one.size for one in traces), max(one.changed for one in traces)
-            found.insert(found.index(traces[0]), Near(folder, what, size, changed))
-    return found
+    for one in found:
+        if one.is_trace:
+            together.setdefault(one.path.parent, []).append(one)
+    out: list[Near] = []
+    for one in found:
+        traces = together.get(one.path.parent, []) if one.is_trace else []
+        if len(traces) > 1 and one is traces[0]:
+            size, changed = sum(trace.size for trace in traces), max(trace.changed for trace in traces)
+            out.append(Near(one.path.parent, say("own_files.folder", n=len(traces)), size, changed))
+        out.append(one)
+    return out
 
 
 def take_in(paths: Sequence[Path], into: Path, name: str | None = None) -> Run:
@@ -246,27 +259,37 @@ def _seen(path: Path) -> Seen:
     return Seen(path, kind, size, kind in _OF_A_RUN and kind not in _HELPFUL)
 
 
-def _newest(folders: Sequence[Path], depth: int, end: float) -> list[tuple[float, Path]]:
+def _newest(top: Path, depth: int, end: float, done: set[Path]) -> list[tuple[float, Path]]:
     """Files that could be of a run, the latest first; breadth first, so that what is near is met in any case."""
     files: dict[Path, float] = {}
-    waiting = [(folder.resolve(), depth) for folder in folders if folder.is_dir()]
-    done: set[Path] = set()
-    while waiting and time.monotonic() < end and len(files) < 5000:
+    waiting = [(top.resolve(), depth)] if top.is_dir() else []
+    while waiting and time.monotonic() < end and len(files) < _MOST_FOUND:
         folder, left = waiting.pop(0)
         if folder in done:
             continue
         done.add(folder)
-        for entry in _entries(folder):
-            if entry.is_dir(follow_symlinks=False):
-                if left and entry.name[0] != "." and not entry.name.endswith(_NOT_ENTERED):
-                    waiting.append((Path(entry.path), left - 1))
-            elif entry.name.endswith(_ENDINGS) and entry.name[0] != ".":
-                files[Path(entry.path)] = entry.stat().st_mtime
-        if folder / MANIFEST in files:
-            # A run directory is one thing; its files are not offered one by one, nor its folders.
-            files = {path: at for path, at in files.items() if path.parent != folder or path.name == MANIFEST}
-            waiting = [(path, n) for path, n in waiting if path.parent != folder]
-    return heapq.nlargest(600, ((at, path) for path, at in files.items()))
+        here, below = _sorted_out(folder)
+        if folder / MANIFEST in here:
+            # A run directory is one thing; neither its files nor its folders are offered one by one.
+            files[folder / MANIFEST] = here[folder / MANIFEST]
+            continue
+        files |= here
+        waiting += [(path, left - 1) for path in below] if left else []
+    return heapq.nlargest(_MOST_FOUND, ((at, path) for path, at in files.items()))
+
+
+def _sorted_out(folder: Path) -> tuple[dict[Path, float], list[Path]]:
+    """Files of a folder that could be of a run, with the time they were changed, and folders to look into."""
+    files, below = {}, []
+    for entry in _entries(folder):
+        if entry.name[0] == ".":
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            if not entry.name.endswith(_NOT_ENTERED):
+                below.append(Path(entry.path))
+        elif entry.name.endswith(_ENDINGS):
+            files[Path(entry.path)] = entry.stat().st_mtime
+    return files, below
 
 
 def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
