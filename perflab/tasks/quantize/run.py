@@ -137,9 +137,10 @@ def run_study(
             if only in (None, "accuracy"):
                 # Also of variants that no server here can take: what cannot be judged is said there.
                 _accuracy(study, variants, place, outcome, visit, limit, said)
+            visit.log(left=len(outcome.left))
         finally:
             outcome.runs = join(study, place)
-            visit.log(ended=now(), left=len(outcome.left))
+            visit.log(ended=now())
     return outcome
 
 
