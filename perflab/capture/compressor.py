@@ -55,9 +55,9 @@ class Compressor:
         with Group([self.python, str(HOSTED / "make_checkpoint.py"), str(file)], env, log) as group:
             while group.wait(1.0) is None:
                 tick()
-            status = group.exit_status
+            status, ending = group.exit_status, group.ending
         if status != 0 or not Path(str(job["facts"])).is_file():
-            raise CaptureError(say("quantize_make.failed", name=name, why=last_error(log), log=log))
+            raise CaptureError(say("quantize_make.failed", name=name, why=why_ended(status, ending, log), log=log))
 
 
 def ready_compressor(said: Callable[[str], None] = lambda _: None) -> Compressor:
@@ -138,8 +138,10 @@ def _checked(command: Sequence[str]) -> None:
         raise CaptureError(say("quantize_make.command_failed", command=what, why=why, variable=PYTHON_VARIABLE))
 
 
-def last_error(log: Path) -> str:
-    """The last line of a log that tells an error."""
+def why_ended(status: int | None, ending: str, log: Path) -> str:
+    """Why a program came to nothing: the signal that killed it, else the last line of its log that tells an error."""
+    if status is not None and status < 0:
+        return f"it {ending}"
     return last_line(log.read_text(encoding="utf-8", errors="replace")) if log.is_file() else "no message"
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import psutil
 
-from perflab.capture.compressor import last_error
+from perflab.capture.compressor import why_ended
 from perflab.capture.environment import HOSTED
 from perflab.capture.probe import Probe
 from perflab.capture.process import Group
@@ -94,9 +94,9 @@ def score(job: ScoreJob, probe: Probe, work: Path, tick: Callable[[int, int], No
     with Group([probe.python, str(_FOLDER / _SCRIPTS[job.executor]), str(file)], env, log) as group:
         while group.wait(0.5) is None:
             tick(*_done(progress))
-        status = group.exit_status
+        status, ending = group.exit_status, group.ending
     if status != 0 or not out.is_file():
-        raise CaptureError(say("quantize_accuracy.failed", name=job.name, why=last_error(log), log=log))
+        raise CaptureError(say("quantize_accuracy.failed", name=job.name, why=why_ended(status, ending, log), log=log))
     return out
 
 
