@@ -129,7 +129,8 @@ def ended_html(state: LiveState) -> str:
     told = say("start.run.ended", path=short(state.run.path), status=manifest.status, took=_time(state.elapsed_s))
     kind = "done" if manifest.status == "complete" else "caution"
     why = f"<p>{html.escape(manifest.reason)}</p>" if manifest.reason else ""
-    line = say("start.run.line", run=short(state.run.path))
+    # Of a run in which nothing was measured there is nothing to look at.
+    line = say("start.run.line", run=short(state.run.path)) if manifest.status in ("complete", "partial") else ""
     return f'<div class="{kind}"><p>{html.escape(told)}</p>{why}<p>{html.escape(line)}</p></div>'
 
 
