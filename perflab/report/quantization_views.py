@@ -13,6 +13,7 @@ from perflab.analysis.quantization import words
 from perflab.analysis.quantization.estimate import Estimate
 from perflab.analysis.quantization.tradeoffs import (
     BASELINE,
+    KVS,
     Accuracy,
     Comparison,
     Kv,
@@ -125,7 +126,7 @@ def _whole_row(report: TradeoffReport, one: Comparison, variant: Variant) -> dic
     if accuracy is not None and not is_base:
         row["perplexity"] = accuracy.perplexity_ratio and words.rise(accuracy.perplexity_ratio)
         row["same top token"] = accuracy.agreement and words.shares(accuracy.agreement)
-    row["accuracy of"] = None if accuracy is None or is_base else accuracy.place.model.partition(" (")[0]
+    row["accuracy of"] = None if accuracy is None or is_base else words.scored(accuracy, variant.label)
     return row
 
 
@@ -250,17 +251,31 @@ def _with_speed(report: TradeoffReport) -> list[Comparison]:
 
 
 def memory_pieces(report: TradeoffReport) -> Pieces:
-    """For `plot_variant_memory`: each model and machine, its KV cache free where that was measured."""
-    return [{"comparison": one} for one in report.comparisons if any(variant.memory for variant in one.variants)]
+    """For `plot_variant_memory`: each model and machine, with the KV cache pinned and free apart."""
+    return [
+        {"comparison": one, "kv": kv}
+        for one in report.comparisons
+        for kv in KVS
+        if any(memory.kv == kv for variant in one.variants for memory in variant.memory)
+    ]
 
 
 def predicted_pieces(report: TradeoffReport) -> Pieces:
-    """For `plot_predicted_memory`."""
-    return [
-        {"comparison": one}
-        for one in report.comparisons
-        if any(m.predicted_weights_bytes and m.weights_bytes for variant in one.variants for m in variant.memory)
-    ]
+    """For `plot_predicted_memory`: each model and machine, in the KV mode that more variants were measured in."""
+    found: Pieces = []
+    for one in report.comparisons:
+        counts = {
+            kv: sum(
+                memory.kv == kv and bool(memory.weights_bytes and memory.predicted_weights_bytes)
+                for variant in one.variants
+                for memory in variant.memory
+            )
+            for kv in KVS
+        }
+        kv = max(KVS, key=lambda mode: counts[mode])
+        if counts[kv]:
+            found.append({"comparison": one, "kv": kv})
+    return found
 
 
 def gain_pieces(report: TradeoffReport) -> Pieces:

@@ -71,7 +71,7 @@ def test_random_weights_get_no_accuracy_of_their_own(tmp_path: Path) -> None:
     table = views.whole_table(report)
     [row] = table[table["variant"] == "FP8"].to_dict("records")
     assert row["x at 32, pinned"].startswith("1.20 (") and row["x at 32, free"].startswith("1.50 (")
-    assert row["perplexity"] == "+0.40 % (+0.10 to +0.70)" and row["accuracy of"] == "small-real-model"
+    assert row["perplexity"] == "+0.40 % (+0.10 to +0.70)" and row["accuracy of"].startswith("small-real-model")
     [first, *_] = views.pareto_pieces(report)
     assert first["accuracy_of"].model == "small-real-model" and first["speed_of"] == speed.place
 

@@ -33,9 +33,10 @@ class Candidate:
     broken
         Objectives it breaks, with the measured value; `unknown` those whose metric was not measured.
     accuracy
-        Of the variant, maybe of another model than `value`; None where none was measured.
+        Of the variant, maybe of another model than `value` (`is_elsewhere`); None where none was measured.
     keeps_accuracy
-        Whether the rise of perplexity is within the margin with its whole interval; None: not known, or undecided.
+        Whether the rise of perplexity is within the margin with its whole interval, on this model; None: not known, or
+        undecided.
     """
 
     variant: str
@@ -47,6 +48,7 @@ class Candidate:
     unknown: tuple[str, ...] = ()
     accuracy: Accuracy | None = None
     keeps_accuracy: bool | None = None
+    is_elsewhere: bool = False
 
     @property
     def is_held_back(self) -> bool:
@@ -100,7 +102,7 @@ class Recommendation:
                 {
                     "variant": one.variant, "gain": one.gain.to_json() if one.gain else None,
                     "broken_slos": dict(one.broken), "slos_not_measured": list(one.unknown),
-                    "keeps_accuracy": one.keeps_accuracy,
+                    "keeps_accuracy": one.keeps_accuracy, "accuracy_of_another_model": one.is_elsewhere,
                     "accuracy_of": one.accuracy.place.model if one.accuracy else None,
                 }
                 for one in self.candidates
@@ -186,10 +188,12 @@ def _candidate(
         elif seen.value.value > limit:
             broken[name] = seen.value.value
     accuracy = variant.accuracy or next(iter(accuracy_of(comparisons, variant.name)), None)
-    keeps = True if variant.name == BASELINE else keeps_accuracy(accuracy, margin)
+    # Another model, often a small one, loses more or less than this one: that is told, and holds nothing back.
+    keeps = True if variant.name == BASELINE else keeps_accuracy(variant.accuracy, margin)
     return Candidate(
-        variant.name, variant.label, speed.value, speed.values, speed.gain, broken, tuple(unknown), accuracy, keeps
-    )
+        variant.name, variant.label, speed.value, speed.values, speed.gain, broken, tuple(unknown), accuracy, keeps,
+        is_elsewhere=variant.accuracy is None and accuracy is not None,
+    )  # fmt: skip
 
 
 def keeps_accuracy(accuracy: Accuracy | None, margin: float) -> bool | None:

@@ -158,6 +158,8 @@ class Accuracy:
         Tokens scored, of how many documents of what text, and how.
     sentence
         The verdict in words.
+    label
+        Of the format that was scored, where it is told: another model's format of the same name may differ in detail.
     """
 
     place: Place
@@ -174,6 +176,7 @@ class Accuracy:
     text: str = ""
     executed: str = ""
     sentence: str = ""
+    label: str = ""
     notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:

@@ -287,6 +287,12 @@ def accuracy_words(one: Accuracy) -> str:
     return "; ".join(parts) or say("tradeoffs.words.nothing_known")
 
 
+def scored(one: Accuracy, label: str) -> str:
+    """The model that was scored, with the format where it is not quite that of `label`."""
+    other = one.label and one.label != label and not one.label.startswith("16 bit")
+    return f"{one.place.model.partition(' (')[0]}{f', {one.label}' if other else ''}"
+
+
 def rise(ratio: Estimate) -> str:
     """A ratio of perplexities as a rise: `+0.8 % (+0.5 to +1.1)`."""
     value = f"{(ratio.value - 1) * 100:+.2f} %"
@@ -354,13 +360,14 @@ def _unknown(one: Recommendation) -> list[str]:
         if chosen.accuracy is None:
             found.append(say("tradeoffs.words.accuracy_unknown", variant=chosen.label))
         else:
-            name = {True: "accuracy_kept", None: "accuracy_undecided"}.get(chosen.keeps_accuracy, "accuracy_kept")
+            name = "accuracy_kept" if chosen.keeps_accuracy else "accuracy_undecided"
+            name = "accuracy_elsewhere" if chosen.is_elsewhere else name
             found.append(
                 say(
                     f"tradeoffs.words.{name}",
                     variant=chosen.label,
                     words=accuracy_words(chosen.accuracy),
-                    model=chosen.accuracy.place.model,
+                    model=scored(chosen.accuracy, chosen.label),
                     margin=f"{one.margin * 100:g} %",
                 )
             )

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from perflab.analysis.quantization.estimate import Estimate
+from perflab.analysis.quantization.recognised import format_label
 from perflab.analysis.quantization.tradeoffs import BASELINE, Accuracy, Place
+from perflab.knowledge.quantization_formats import format_named
 from perflab.messages import say
 from perflab.tasks.quantize.sources import Source
 
@@ -35,7 +38,7 @@ def accuracy_of_study(source: Source, model: str) -> tuple[dict[str, Accuracy], 
             if isinstance(told.get("schema"), int) and told["schema"] > _SCHEMA:
                 raise ValueError(f"schema {told['schema']} is newer than this perflab reads")
             name = BASELINE if told.get("format") == BASELINE else variant
-            found[name] = _accuracy(told, source, model)
+            found[name] = replace(_accuracy(told, source, model), label=_label(told, variant))
         except (OSError, ValueError, TypeError) as error:
             why = str(error).splitlines()[0]
             missing.append(say("tradeoffs.missing.unreadable", file=_shown(folder), why=why))
@@ -74,6 +77,13 @@ def _accuracy(told: Mapping[str, Any], source: Source, model: str) -> Accuracy:
         sentence=str(_part(told, "verdict").get("sentence") or ""),
         notes=tuple(note for note in notes if isinstance(note, str)) if isinstance(notes, list) else (),
     )
+
+
+def _label(told: Mapping[str, Any], variant: str) -> str:
+    """The short label of the format that was scored; the file's own where the format is not known."""
+    kind = format_named(str(told.get("format") or variant))
+    given = str(told.get("label") or "")
+    return given if kind is None or given not in ("", kind.label) else format_label(kind)
 
 
 def _part(told: Mapping[str, Any], name: str) -> Mapping[str, Any]:
