@@ -236,7 +236,7 @@ class Notebook:
 
     # What a person does
 
-    def run_all(self, timeout_s: float = 240) -> None:
+    def run_all(self, timeout_s: float = 480) -> None:
         """Run > Run All Cells; returns when every cell ran or one failed, and the kernel is idle."""
         before = self.page.evaluate(_STATE, 0)["last"]
         self.page.get_by_role("menuitem", name="Run", exact=True).click()
@@ -318,7 +318,7 @@ class Notebook:
 
     # What a person sees
 
-    def wait(self, timeout_s: float = 60, *, ran_after: int | None = None) -> None:
+    def wait(self, timeout_s: float = 120, *, ran_after: int | None = None) -> None:
         """Until the kernel has been idle for a moment, and the page has drawn what came of it.
 
         With `ran_after` every cell must have a higher number in brackets than this, or one have failed.
@@ -330,7 +330,7 @@ class Notebook:
             if done and ran_after is not None:
                 done = state["failed"] or state["ran"] == state["code"]
             quiet = quiet + 1 if done else 0
-            if time.monotonic() > end:
+            if not done and time.monotonic() > end:
                 raise TimeoutError(f"{self.name} is not done after {timeout_s:.0f} s: {state}")
             self.page.wait_for_timeout(100)
         self.page.evaluate(_SETTLED)

@@ -14,7 +14,7 @@ from perflab.workshop.exercise import solved
 from perflab.workshop.folder import make_folder
 from perflab.workshop.lessons import Lesson, all_lessons
 
-pytestmark = [pytest.mark.browser, pytest.mark.notebooks, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.browser, pytest.mark.notebooks, pytest.mark.timeout(900)]
 
 NAMES = sorted(path.stem for path in places.notebooks().glob("*.ipynb"))
 
@@ -76,7 +76,8 @@ def states(notebook: Notebook) -> dict[str, str]:
 
 
 def filled(lesson: Lesson, question: str) -> tuple[str, str]:
-    """The cell that asks a question, and its source with the author's answer."""
-    cells = solved(json.loads(lesson.solution.read_text(encoding="utf-8")))["cells"]
-    sources = {cell["id"]: "".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"}
-    return next((cell, source) for cell, source in sources.items() if f'check("{question}"' in source)
+    """The cell that takes the answer to a question, and its source with the author's."""
+    authored = json.loads(lesson.solution.read_text(encoding="utf-8"))
+    pairs = zip(authored["cells"], solved(authored)["cells"], strict=True)
+    begin = f"# BEGIN SOLUTION {question} ="
+    return next((cell["id"], "".join(done["source"])) for cell, done in pairs if begin in "".join(cell["source"]))
