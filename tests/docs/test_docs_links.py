@@ -44,6 +44,7 @@ def notebook_text(path: Path) -> str:
 def links(text: str) -> Iterator[str]:
     without = CODE.sub("", FENCED.sub("", text))
     yield from LINK.findall(without)
+    yield from re.findall(r'<(?:img|source|a)\b[^>]*?\b(?:src|srcset|href)="([^"]+)"', without)
 
 
 def wrong(path: Path, text: str) -> Iterator[str]:
