@@ -192,9 +192,12 @@ export function paint(g, state) {
       g.fillRect(right, STEPS, 1, bottom - STEPS);
       const text = showTime(stretch[1] - stretch[0]);
       if (right - left > g.measureText(text).width + 12) {
+        const half = g.measureText(text).width / 2 + 6, middle = (left + right) / 2;
+        g.fillStyle = theme.paper;
+        g.fillRect(middle - half, STEPS + 3, 2 * half, AXIS - 6);
         g.textAlign = "center";
         g.fillStyle = theme.accent;
-        g.fillText(text, (left + right) / 2, STEPS + AXIS - 10);
+        g.fillText(text, middle, STEPS + AXIS - 10);
       }
     }
     if (pointer && !drag && pointer.y < bottom) {
