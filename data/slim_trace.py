@@ -45,6 +45,20 @@ def slim(text: str) -> str:
     return msgspec.json.encode(whole).decode()
 
 
+def without_operators(text: str) -> str:
+    """The trace without the host's operators and the ids that lead to them: launches, kernels and steps stay."""
+    whole = msgspec.json.decode(text, type=Fields)
+    events = msgspec.json.decode(whole["traceEvents"], type=list[Fields])
+    kept = [event for event in events if _text(event, "cat") not in ("cpu_op", "python_function")]
+    for event in kept:
+        if "args" in event:
+            args = msgspec.json.decode(event["args"], type=Fields)
+            args.pop("External id", None)
+            event["args"] = Raw(msgspec.json.encode(args))
+    whole["traceEvents"] = Raw(b"[\n" + b",\n".join(msgspec.json.encode(event) for event in kept) + b"\n]")
+    return msgspec.json.encode(whole).decode()
+
+
 def _is_kept(event: Fields, launched: dict[bytes, list[float]]) -> bool:
     category = _text(event, "cat")
     if category in FLOWS:
