@@ -30,7 +30,7 @@ EXPECTED = {
     "03_gpu_time_breakdown": {"runs": 1, "trust": 1, "table": 2, "figure": 24, "text": 4, "findings": 1},
     "04_multi_gpu": {"runs": 1, "trust": 1, "table": 4, "figure": 16, "text": 2, "findings": 1},
     "05_compare_runs": {"runs": 1, "trust": 1, "table": 2, "figure": 6, "text": 3, "findings": 1},
-    "06_quantization_tradeoffs": {"runs": 1, "trust": 1, "table": 4, "figure": 12, "text": 6, "findings": 1},
+    "06_quantization_tradeoffs": {"runs": 1, "trust": 1, "table": 4, "figure": 12, "text": 4, "findings": 1},
 }
 """At least so many outputs of each kind."""
 
