@@ -34,6 +34,8 @@ html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sphinx = False
+# Summaries of results are fetched, which a browser refuses to pages that are files.
+html_show_search_summary = False
 html_last_updated_fmt = None
 pygments_style = "friendly"
 pygments_dark_style = "native"

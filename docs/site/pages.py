@@ -104,7 +104,8 @@ def navigation(text: str) -> str:
             heading = line.removeprefix("## ").strip()
             trees[heading] = []
         elif heading and line.startswith("- "):
-            trees[heading] += [(m[2], m[3]) for m in LINK.finditer(line)][:1]
+            already = {page for group in trees.values() for _, page in group}
+            trees[heading] += [(m[2], m[3]) for m in LINK.finditer(line) if m[3] not in already][:1]
     listed = {page for group in trees.values() for _, page in group}
     for path in committed_pages():
         page = place(path)
