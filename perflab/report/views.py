@@ -175,7 +175,7 @@ def _ranks_of(memory: pd.DataFrame) -> pd.DataFrame:
 
 
 def runs_in(folder: str | Path) -> list[Run]:
-    """The run directories in a folder (from here, or from where the user works), by name; none without such a folder."""
+    """The run directories in a folder (from here, or from where the user works), by name; none where there is none."""
     path = next((path for path in (Path(folder), places.work() / folder) if path.is_dir()), Path(folder))
     return [open_run(p) for p in sorted(path.iterdir()) if is_run(p)] if path.is_dir() else []
 
