@@ -76,7 +76,8 @@ def memory_title(found: list[tuple[Variant, Memory]]) -> str:
     text = (
         f"{least.label} holds the weights in {units.show_bytes(weights)}, {base.weights_bytes / weights:.2f} times less"
     )
-    if base.kv_tokens and memory.kv_tokens:
+    # A cache of a fixed size tells nothing of weights.
+    if base.kv_tokens and memory.kv_tokens and memory.kv_tokens != base.kv_tokens:
         more = memory.kv_tokens / base.kv_tokens - 1
         text += f"; its KV cache holds {abs(more) * 100:.0f} % {'more' if more >= 0 else 'fewer'} tokens"
     return text

@@ -42,7 +42,7 @@ def places_table(report: TradeoffReport) -> pd.DataFrame:
     """A row a model and machine: what its figures are of, what was measured, and on how many server runs."""
     rows = [
         {
-            "from": one.place.source or "single runs",
+            "from": one.place.source or say("notebook.tradeoffs.single_runs"),
             "model": one.place.model,
             "weights": {True: "random", False: "real", None: "not told"}[one.place.random_weights],
             "machine": one.place.machine or None,
@@ -154,6 +154,16 @@ def _model_name(place: Place) -> str:
 
 def _place_name(place: Place) -> str:
     return f"{_model_name(place)}{f'; {place.machine}' if place.machine else ''}"
+
+
+def _place_names(report: TradeoffReport) -> dict[Place, str]:
+    """Each with the study it comes from, where others are of the same model and machine."""
+    names = {one.place: _place_name(one.place) for one in report.comparisons}
+    shared = [name for name in names.values() if list(names.values()).count(name) > 1]
+    return {
+        place: f"{name} ({place.source or say('notebook.tradeoffs.single_runs')})" if name in shared else name
+        for place, name in names.items()
+    }
 
 
 def speed_table(report: TradeoffReport) -> pd.DataFrame:
@@ -354,8 +364,9 @@ def tradeoffs_answer(report: TradeoffReport) -> Answer:
     """
     blocks: dict[str, list[str]] = {}
     losses: dict[str, None] = {}
+    names = _place_names(report)
     for place, one in report.recommendations:
-        blocks.setdefault(_place_name(place), []).extend(words.recommendation_sentences(one)[:1])
+        blocks.setdefault(names[place], []).extend(words.recommendation_sentences(one)[:1])
         losses[words.accuracy_told(one)] = None
     told = tuple(f"**{name}**: {' '.join(lines)}" for name, lines in blocks.items())
     fullest = comparison_of(report)
@@ -389,8 +400,9 @@ def _tiles(one: Comparison) -> list[Tile]:
 def tradeoff_checks(report: TradeoffReport) -> list[Check]:
     """What is missing or failed, and how many server runs figures rest on, as checks before the first figure."""
     found = []
+    names = _place_names(report)
     for one in report.comparisons:
-        where = _place_name(one.place)
+        where = names[one.place]
         runs = [speed.value.n for variant in one.variants for speed in variant.speed]
         if runs:
             few = min(runs)
@@ -430,10 +442,11 @@ def effect_sentences(report: TradeoffReport) -> str:
 def _of_each(report: TradeoffReport, told: Any) -> str:
     """Sentences of each comparison as a list, under what they are of."""
     blocks = []
+    names = _place_names(report)
     for one in _with_speed(report):
         lines: Sequence[str] = told(one)
         if lines:
-            blocks.append(f"**{_place_name(one.place)}**\n\n" + "\n".join(f"- {line}" for line in lines))
+            blocks.append(f"**{names[one.place]}**\n\n" + "\n".join(f"- {line}" for line in lines))
     return "\n\n".join(blocks) or say("notebook.tradeoffs.nothing")
 
 
@@ -460,8 +473,9 @@ def reason_sentences(report: TradeoffReport) -> str:
 def recommendation_sentences(report: TradeoffReport) -> str:
     """What to take for each profile, and what that rests on."""
     blocks: dict[str, list[str]] = {}
+    names = _place_names(report)
     for place, one in report.recommendations:
-        blocks.setdefault(_place_name(place), []).append(" ".join(words.recommendation_sentences(one)))
+        blocks.setdefault(names[place], []).append(" ".join(words.recommendation_sentences(one)))
     told = [f"**{name}**\n\n" + "\n".join(f"- {line}" for line in lines) for name, lines in blocks.items()]
     return "\n\n".join(told) or say("notebook.tradeoffs.nothing")
 

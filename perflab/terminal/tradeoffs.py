@@ -119,7 +119,7 @@ def _recommendations(report: TradeoffReport) -> str:
     lines = ["What to take"]
     last = None
     for place, one in report.recommendations:
-        lines += [] if place == last else [f"  {place.label}"]
+        lines += [] if place == last else [f"  {place.source or 'runs'}: {place.label}"]
         last = place
         lines += [wrapped(text.replace("**", ""), "    ", "      ") for text in words.recommendation_sentences(one)]
     return "\n".join(lines)

@@ -11,6 +11,7 @@ from perflab.analysis.quantization.tradeoffs import Comparison
 from perflab.analysis.quantization.words import claim_measured, duel_sentences, recommendation_sentences
 from perflab.cli import main
 from perflab.errors import InputError
+from perflab.messages import say
 from perflab.report import quantization_views as views
 from perflab.tasks.quantize.sources import find_sources, is_study
 from perflab.tasks.quantize.tradeoffs import again, tradeoffs
@@ -170,8 +171,8 @@ def test_any_part_may_be_absent(tmp_path: Path, absent: str) -> None:
         views.places_table,
     ):
         cut(report)
-    for say in (views.gain_sentences, views.reason_sentences, views.recommendation_sentences, views.effect_sentences):
-        assert say(report)
+    for told in (views.gain_sentences, views.reason_sentences, views.recommendation_sentences, views.effect_sentences):
+        assert told(report)
     assert views.tradeoffs_answer(report).sentences
 
 
@@ -335,3 +336,48 @@ def test_an_eager_run_is_no_baseline_and_slower() -> None:
     assert [v.name for v in one.variants] == ["baseline", "baseline-eager"]
     [claim] = [c for c in report.claims if c.claim.id == "eager"]
     assert claim.verdict == "wrong" and claim.seen[0].high < 1
+
+
+def test_what_is_taken_says_what_it_rests_on(tmp_path: Path) -> None:
+    """A small share of the GPU, variants that had no chance under that load, and how many servers."""
+    small: dict[str, Any] = {"gpu_memory_utilization": 0.16}
+    pinned: dict[str, Any] = {"kv_cache_memory_bytes": 40 * 1024**3}
+    runs: dict[str, dict[str, Any]] = {
+        "baseline-free": {"rates": {128: [100.0]}, **small},
+        "fp8-free": {"rates": {128: [170.0]}, **small, **FP8},
+        "baseline-pinned": {"rates": {8: [100.0]}, **pinned},
+        "fp8-pinned": {"rates": {8: [140.0]}, **pinned, **FP8},
+        "int4-g128-pinned": {"rates": {8: [130.0]}, "checkpoint": AWQ, **pinned},
+    }
+    report = tradeoffs(write_study(tmp_path / "s", runs, {}), why=False)
+    told = {answer.profile: recommendation_sentences(answer)[0] for _, answer in report.recommendations}
+    assert "KV cache free in 16.0 % of the GPU's memory (one server run)." in told["batch"]
+    assert told["batch"].endswith("Not measured so: INT4-G128.")
+    assert "KV cache pinned (one server run)." in told["interactive"] and "Not measured" not in told["interactive"]
+
+
+def test_unfinished_runs_stand_in_one_sentence_and_neighbours_are_told(tmp_path: Path) -> None:
+    study = full(tmp_path / "s")
+    note = say("quantize.neighbours", mine="GPU 0", n=16, others="GPU 1")
+    for name in ("baseline-pinned", "fp8-pinned"):
+        file = study / "speed" / name / "manifest.json"
+        manifest = json.loads(file.read_text())
+        file.write_text(json.dumps(manifest | {"status": "partial", "reason": "x", "notes": [note]}))
+    told = [text for one in tradeoffs(study, why=False).comparisons for text in one.missing]
+    assert [text for text in told if "Partial" in text] == [
+        "Partial so far, shown with what they measured: baseline-pinned, fp8-pinned"
+    ]
+    assert sum("slowed one another" in text for text in told) == 1
+    assert not any(
+        "slowed one another" in t for one in tradeoffs(full(tmp_path / "t"), why=False).comparisons for t in one.missing
+    )
+
+
+def test_two_sources_of_one_place_are_named(tmp_path: Path) -> None:
+    write_variant(tmp_path / "a", rates={1: [100.0]})
+    write_variant(tmp_path / "b", rates={1: [140.0]}, **FP8)
+    report = tradeoffs([full(tmp_path / "s"), tmp_path / "a", tmp_path / "b"], why=False)
+    told = " ".join(views.tradeoffs_answer(report).sentences)
+    assert "(s)**" in told and "(single runs)**" in told
+    alone = " ".join(views.tradeoffs_answer(tradeoffs(full(tmp_path / "u"), why=False)).sentences)
+    assert "(u)**" not in alone

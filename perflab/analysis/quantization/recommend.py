@@ -70,6 +70,10 @@ class Recommendation:
         The next one, and by how much the chosen one is faster, with an interval where runs allow.
     slos, margin
         Objectives asked for (milliseconds), and the largest rise of perplexity.
+    absent
+        Labels of variants whose speed was measured, but not under this load and KV mode: they had no chance.
+    memory_share
+        Of the GPU's memory, that the engines had; None: as usual.
     """
 
     profile: Profile
@@ -82,6 +86,8 @@ class Recommendation:
     lead: Estimate | None
     slos: Mapping[str, float]
     margin: float
+    absent: tuple[str, ...] = ()
+    memory_share: float | None = None
 
     @property
     def told_apart(self) -> bool | None:
@@ -97,6 +103,7 @@ class Recommendation:
             "chosen": self.chosen.variant if self.chosen else None,
             "runner_up": self.runner_up.variant if self.runner_up else None,
             "lead": self.lead.to_json() if self.lead else None, "told_apart": self.told_apart,
+            "not_measured_here": list(self.absent), "share_of_gpu_memory": self.memory_share,
             "slos_ms": dict(self.slos), "largest_rise_of_perplexity": self.margin,
             "candidates": [
                 {
@@ -144,7 +151,12 @@ def recommend(
     if chosen is not None and second is not None:
         sign = -1.0 if lower else 1.0
         lead = contrast([(sign, chosen.values), (-sign, second.values)])
-    return Recommendation(profile, kv, load, metric, tuple(found), chosen, second, lead, dict(slos), margin)
+    here = {one.variant for one in found}
+    return Recommendation(
+        profile, kv, load, metric, tuple(found), chosen, second, lead, dict(slos), margin,
+        absent=tuple(one.label for one in comparison.variants if one.speed and one.name not in here),
+        memory_share=comparison.memory_share if kv == "free" else None,
+    )  # fmt: skip
 
 
 def _where(comparison: Comparison, profile: Profile, most: float) -> tuple[Kv, float] | None:

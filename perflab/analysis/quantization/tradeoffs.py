@@ -405,10 +405,20 @@ class Ideal:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Variants of one model on one machine. `missing` says what could not be had, a sentence each."""
+    """Variants of one model on one machine.
+
+    Attributes
+    ----------
+    memory_share
+        With the KV cache free, the share of the GPU's memory that engines had, where it is so small that it stands for
+        a smaller GPU; None otherwise.
+    missing
+        What could not be had, a sentence each.
+    """
 
     place: Place
     variants: tuple[Variant, ...]
+    memory_share: float | None = None
     ends: tuple[Ends, ...] = ()
     splits: tuple[Split, ...] = ()
     duels: tuple[Duel, ...] = ()

@@ -312,17 +312,23 @@ def recommendation_sentences(one: Recommendation) -> list[str]:
     """What to take, by how much it leads, what that rests on, what holds others back, and what is not known."""
     fields = {
         "profile": say(f"tradeoffs.profile.{one.profile}"), "metric": metric_name(one.metric), "load": f"{one.load:g}",
-        "kv": say(f"tradeoffs.kv.{one.kv}"),
+        "kv": say(f"tradeoffs.kv.{one.kv}") if one.memory_share is None
+        else say("tradeoffs.kv.free_of", share=units.show_share(one.memory_share)),
     }  # fmt: skip
+    absent = say("tradeoffs.words.absent", variants=", ".join(one.absent)) if one.absent else ""
     if one.chosen is None:
-        found = [say("tradeoffs.words.none_chosen", **fields)]
+        found = [say("tradeoffs.words.none_chosen", **fields), absent]
     else:
         value = _value(one.chosen.value, one.metric)
-        found = [say("tradeoffs.words.chosen", variant=one.chosen.label, value=value, **fields)]
+        runs = say(
+            "tradeoffs.words.run_one" if one.chosen.value.n == 1 else "tradeoffs.words.runs", n=one.chosen.value.n
+        )
+        chosen = say("tradeoffs.words.chosen", variant=one.chosen.label, value=value, runs=runs, **fields)
+        found = [f"{chosen} {absent}".rstrip()]
         found += [_lead(one)] if one.lead is not None and one.runner_up is not None else []
     found += [_held_back(candidate, one.margin) for candidate in one.candidates if candidate.is_held_back]
     found += _unknown(one)
-    return found
+    return [sentence for sentence in found if sentence]
 
 
 def _value(one: Estimate, metric: str) -> str:

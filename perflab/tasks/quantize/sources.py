@@ -153,6 +153,7 @@ def read_study_folder(folder: Path) -> Source:
     labels = {names[name]: str(one.get("label") or "") for name, one in listed.items()}
     runs: list[VariantRun] = []
     missing: list[str] = []
+    unfinished: dict[str, list[str]] = {}
     for path in sorted((folder / SPEED).iterdir()) if (folder / SPEED).is_dir() else []:
         name, _, mode = path.name.rpartition("-")
         kv = next((one for one in _MODES if one == mode), None)
@@ -164,7 +165,11 @@ def read_study_folder(folder: Path) -> Source:
         name = names.get(name, name)
         runs.append(VariantRun(run, name, kv, found, labels.get(name, ""), config))
         if run.manifest.status != "complete":
-            missing.append(say("tradeoffs.missing.run", run=path.name, status=run.manifest.status))
+            unfinished.setdefault(run.manifest.status, []).append(path.name)
+    missing += [
+        say("tradeoffs.missing.runs", status=status.capitalize(), names=", ".join(names_of))
+        for status, names_of in unfinished.items()
+    ]
     measured = {one.variant for one in runs}
     # `control` is the baseline scored a second time, to see what is noise; each variant's file tells of it.
     judged = sorted((folder / ACCURACY).glob("*/accuracy.json"))

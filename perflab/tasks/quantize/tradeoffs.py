@@ -36,7 +36,7 @@ from perflab.tasks.quantize.check import run_effect
 from perflab.tasks.quantize.gains import Measured, curves, measured_variants
 from perflab.tasks.quantize.reasons import reasons_of
 from perflab.tasks.quantize.sources import Source, VariantRun, find_sources
-from perflab.tasks.quantize.variant_facts import chunk_of, format_of, label_of, memory_of, place_of
+from perflab.tasks.quantize.variant_facts import chunk_of, format_of, had_neighbours, label_of, memory_of, place_of
 
 _SMALL_SHARE = 0.5
 
@@ -235,8 +235,13 @@ def _comparison(place: Place, runs: Sequence[VariantRun], source: Source, users:
     if why:
         found = reasons_of(by_variant, users)
         variants = [replace(one, reasons=found.get(one.name)) for one in variants]
+    share = _memory_share(runs)
     missing = [*missing, *_notes(by_variant)]
-    comparison = Comparison(place, tuple(variants), missing=tuple(missing))
+    if share is not None:
+        missing.append(say("tradeoffs.note.share", share=units.show_share(share)))
+    if any(had_neighbours(one.run) for one in runs):
+        missing.append(say("tradeoffs.note.neighbours"))
+    comparison = Comparison(place, tuple(variants), memory_share=share, missing=tuple(missing))
     if BASELINE not in by_variant:
         return replace(comparison, missing=(*missing, say("tradeoffs.missing.baseline")))
     return curves(comparison, measured, {k: v for k, v in formats.items() if v}, chunk_of(runs[0]), limit)
@@ -279,14 +284,15 @@ def _notes(by_variant: Mapping[str, Sequence[VariantRun]]) -> list[str]:
         other = str(runs[0].run.manifest.engine.settings.get("dtype") or "").removeprefix("torch.")
         if other and dtype and other != dtype:
             found.append(say("tradeoffs.note.dtype", variant=name, dtype=other, baseline=dtype))
+    return found
+
+
+def _memory_share(runs: Sequence[VariantRun]) -> float | None:
+    """The share of the GPU's memory with the KV cache free, where it is below what anyone serves with."""
     shares = {
         float(share)
-        for runs in by_variant.values()
         for one in runs
         if one.kv == "free"
         and isinstance(share := one.run.manifest.engine.settings.get("gpu_memory_utilization"), int | float)
     }
-    # A share below what anyone serves with stands for a smaller GPU.
-    if shares and min(shares) < _SMALL_SHARE:
-        found.append(say("tradeoffs.note.share", share=units.show_share(min(shares))))
-    return found
+    return min(shares) if shares and min(shares) < _SMALL_SHARE else None

@@ -14,6 +14,8 @@ from perflab.analysis.quantization.tradeoffs import Memory, Place
 from perflab.analysis.roofline.phases import shape_of_run
 from perflab.knowledge.gpus import gpu_spec
 from perflab.knowledge.quantization_formats import capability_of, format_named
+from perflab.messages import say
+from perflab.runs import Run
 from perflab.tasks.memory import memory as memory_of_runs
 from perflab.tasks.quantize.sources import Source, VariantRun
 
@@ -135,3 +137,10 @@ def label_of(one: VariantRun) -> str:
     kind = format_named(one.variant)
     given_by_format = kind is not None and one.label == kind.label
     return one.found.label if not one.label or given_by_format else one.label
+
+
+def had_neighbours(run: Run) -> bool:
+    """Whether other servers of the study ran beside it, as its notes say."""
+    before, _, after = say("quantize.neighbours", mine="\0", n="\0", others="\0").partition("\0")
+    after = after.rpartition("\0")[2]
+    return any(note.startswith(before) and note.endswith(after) for note in run.manifest.notes)
