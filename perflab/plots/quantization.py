@@ -37,8 +37,8 @@ def plot_gain_over_load(
 ) -> Axes:
     """Each variant's speed over the baseline's by load: dots with 95 % intervals; dotted, the roofline's ratio.
 
-    A ring marks where the advantage ends, interpolated; the bar through it is its interval. Grey: changes that do not
-    matter.
+    A ring marks where the advantage ends, interpolated; the bar through it is its interval, and the variant's name says
+    at how many requests. Grey: changes that do not matter.
 
     Parameters
     ----------
@@ -75,14 +75,18 @@ def plot_gain_over_load(
     for one in ends:
         _mark_end(ax, one, loads, colours.get(one.variant, style.MUTED))
     _gain_axis(ax)
-    style.head(ax, gain_title(comparison, metric, kv), _about_gains(comparison, curves, kv, roofed), whole=whole)
+    about = _about_gains(comparison, curves, metric, kv, roofed)
+    style.head(ax, gain_title(comparison, metric, kv), about, whole=whole)
     style.settle(ax)
+    # Beside the names, where rings that lie close by do not write over each other.
+    stops = {one.variant: f", ends at {one.measured.at:.0f}" for one in ends if one.measured.at is not None}
+    labels = {name: label + stops.get(name, "") for name, label in labels.items()}
     _name_lines(ax, {name: points[-1] for name, points in curves.items()}, labels, colours)
     return ax
 
 
 def gain_title(comparison: Comparison, metric: str, kv: Kv) -> str:
-    """Which variant leads at the smallest and at the largest load, and by how much."""
+    """Which variant leads at the smallest and at the largest load, and by how much; none where the baseline does."""
     labels = {one.name: one.label for one in comparison.variants}
     curves = {one.name: points for one in comparison.variants if (points := _gains(comparison, one, metric, kv))}
     word = style.capital(METRICS.get(metric, metric))
@@ -92,6 +96,11 @@ def gain_title(comparison: Comparison, metric: str, kv: Kv) -> str:
         there = {name: gain.value for name, points in curves.items() for load, gain in points if load == at}
         name = max(there, key=lambda name: there[name])
         best.append((labels[name], there[name], at))
+    behind = style.join([f"{at:g} (at best {gain:.2f} x)" for _, gain, at in best if gain <= 1])
+    best = [one for one in best if one[1] > 1]
+    if behind:
+        ahead = style.join([f"{label} at {at:g} ({gain:.2f} x)" for label, gain, at in best])
+        return f"{word}: no variant beats the baseline at {behind}" + (f", {ahead} does" if ahead else "")
     if len({label for label, _, _ in best}) == 1:
         told = style.join([f"{gain:.2f} x at {at:g}" for _, gain, at in best])
         return f"{word}: {best[0][0]} is the fastest, {told}"
@@ -139,10 +148,6 @@ def _mark_end(ax: Axes, one: Ends, loads: Sequence[float], colour: str) -> None:
             [low, high], [at.level, at.level], color=colour, linewidth=5, alpha=0.3, solid_capstyle="butt", zorder=3
         )
     ax.plot([at.at], [at.level], "o", markersize=12, markeredgewidth=1.8, color=colour, fillstyle="none", zorder=5)
-    ax.annotate(
-        f"ends at {at.at:.0f}", (at.at, at.level), xytext=(0, -16), textcoords="offset points", ha="center",
-        color=colour, fontsize=9, fontweight="bold",
-    )  # fmt: skip
 
 
 def _gain_axis(ax: Axes) -> None:
@@ -162,7 +167,7 @@ def _gain_axis(ax: Axes) -> None:
 
 
 def _about_gains(
-    comparison: Comparison, curves: Mapping[str, Sequence[tuple[float, Estimate]]], kv: Kv, roofed: bool
+    comparison: Comparison, curves: Mapping[str, Sequence[tuple[float, Estimate]]], metric: str, kv: Kv, roofed: bool
 ) -> str:
     runs = sorted({gain.n for points in curves.values() for _, gain in points})
     n = f"{runs[0]}" if len(runs) == 1 else f"{runs[0]} to {runs[-1]}"
@@ -170,8 +175,12 @@ def _about_gains(
     interval = "bars: 95 % interval over runs" if some else "too few for an interval"
     plural = "" if n == "1" else "s"
     dotted = "; dotted: by the roofline" if roofed else ""
-    where = f"{comparison.place.label}; {KV_WORDS[kv]}, {comparison.lengths} tokens in and out"
-    return f"{where}; {n} server run{plural} a side, {interval}{dotted}"
+    share = comparison.memory_share if kv == "free" else None
+    room = f" in {share * 100:g} % of the GPU's memory" if share is not None else ""
+    where = f"{comparison.place.label}; {KV_WORDS[kv]}{room}, {comparison.lengths} tokens in and out"
+    # With more room more requests run at once, and each of their tokens takes longer.
+    batches = "; batches differ" if metric == "tpot_p50_ms" and kv == "free" and "pinned" in comparison.kvs else ""
+    return f"{where}; {n} server run{plural} a side, {interval}{dotted}{batches}"
 
 
 def _name_lines(
@@ -282,6 +291,8 @@ def pareto_title(points: Sequence[ParetoPoint]) -> str:
     """The variants on the front with their figures."""
     front = pareto_front(points)
     told = [f"{one.label} ({one.gain.value:.2f} x, {one.loss.value * 100:+.1f} %)" for one in front]
+    if len(points) == 1:
+        return f"Of one variant speed and perplexity are both known: {told[0]}"
     return f"No variant beats {style.join(told)} in both speed and perplexity"
 
 

@@ -31,6 +31,7 @@ from perflab.tasks.quantize.tradeoffs import TradeoffReport
 DEFAULT_RUNS = ("llama3-8b-bf16", "llama3-8b-fp8", "llama3-8b-awq", "llama3-70b-bf16-tp2", "llama3-70b-awq-tp2")
 """Recorded runs a page shows besides recorded studies."""
 _RATE, _TPOT = "output_tokens_per_s", "tpot_p50_ms"
+_COUNTS = ("KV tokens", "at once")
 
 
 def default_names() -> list[str]:
@@ -100,19 +101,21 @@ def _table_of(report: TradeoffReport, comparisons: Sequence[Comparison]) -> pd.D
 
 def _numbers(table: pd.DataFrame) -> pd.DataFrame:
     """Counts as whole numbers, where some are not known."""
-    counts = [name for name in ("weights_bytes", "kv_cache_tokens", "at once", "tokens") if name in table]
+    counts = [name for name in table if name in ("weights_bytes", "tokens") or str(name).startswith(_COUNTS)]
     return table.astype(dict.fromkeys(counts, "Int64"))
 
 
 def _whole_row(report: TradeoffReport, one: Comparison, variant: Variant) -> dict[str, Any]:
-    memory = variant.memory_of()
+    any_memory = variant.memory_of()
+    # What a cache holds is told of one mode: free, where any variant of the place was measured so.
+    mode: Kv = "free" if any(v.memory_of("free") for v in one.variants) else "pinned"
+    memory = variant.memory_of(mode)
     row: dict[str, Any] = {
-        "machine": one.place.machine or say("notebook.tradeoffs.no_machine"),
-        "model": _model_name(one.place),
+        "machine": f"{_place_name(one.place)}",
         "variant": variant.label,
-        "weights_bytes": None if memory is None else memory.weights_bytes,
-        "kv_cache_tokens": None if memory is None else memory.kv_tokens,
-        "at once": None if memory is None or memory.max_concurrency is None else round(memory.max_concurrency),
+        "weights_bytes": None if any_memory is None else any_memory.weights_bytes,
+        f"KV tokens, {mode}": None if memory is None else memory.kv_tokens,
+        f"at once, {mode}": None if memory is None or memory.max_concurrency is None else round(memory.max_concurrency),
     }
     is_base = variant.name == BASELINE
     for kv in one.kvs:

@@ -31,13 +31,18 @@ def answer_html(answers: Sequence[Data]) -> str:
 
 def unfinished_html(runs: Sequence[Data]) -> str:
     """Runs that did not come to their end, and why: what is missing of them is in no figure."""
-    found = [run for run in runs if run.get("status") not in (None, "complete")]
+    alike: dict[tuple[str, str], list[str]] = {}
+    for run in runs:
+        if run.get("status") not in (None, "complete"):
+            why = (str(run["status"]), str(run.get("reason") or "–").rstrip("."))
+            alike.setdefault(why, []).append(str(run["run"]))
     told = [
         say(
-            "summary.unfinished", run=run["run"], status=run["status"], reason=str(run.get("reason") or "–").rstrip(".")
+            "summary.unfinished" if len(names) == 1 else "summary.unfinished_several",
+            run="**, **".join(names), status=status, reason=reason,
         )
-        for run in found
-    ]
+        for (status, reason), names in alike.items()
+    ]  # fmt: skip
     return "".join(blocks.caution_html(line) for line in told)
 
 

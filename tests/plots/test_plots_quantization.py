@@ -11,7 +11,9 @@ from perflab.analysis.quantization.tradeoffs import Comparison, KernelPart, Plac
 from perflab.plots import style
 from perflab.plots.quantization import (
     ParetoPoint,
+    gain_title,
     pareto_front,
+    pareto_title,
     plot_gain_over_load,
     plot_speed_against_accuracy,
     variant_colours,
@@ -61,7 +63,7 @@ def test_dots_lie_on_the_ratios_and_the_end_is_ringed(study: Comparison) -> None
     [ring] = [line for line in ax.lines if line.get_markersize() == 12]
     [end] = [e for e in study.ends if (e.variant, e.metric) == ("awq", "output_tokens_per_s")]
     assert ring.get_xdata()[0] == pytest.approx(end.measured.at) and 32 < ring.get_xdata()[0] < 256
-    assert f"ends at {end.measured.at:.0f}" in words(ax) and "AWQ" in words(ax)
+    assert f"AWQ, ends at {end.measured.at:.0f}" in words(ax)
     assert "the fastest is AWQ at 1 (1.60 x) and FP8 at 256 (1.20 x)" in style.title_of(style.figure_of(ax))
 
 
@@ -84,6 +86,23 @@ def test_without_pairs_the_figure_says_why(study: Comparison) -> None:
         (plot_speed_against_accuracy([], speed_of=PLACE, accuracy_of=PLACE, load=1), "cannot be set"),
     ):  # fmt: skip
         assert why in words(ax)[0]
+
+
+def test_a_title_names_no_leader_where_the_baseline_leads(tmp_path: Path) -> None:
+    runs = {
+        "baseline-pinned": {"rates": {1: three(100), 256: three(6000)}, **PINNED},
+        "fp8-pinned": {"rates": {1: three(140), 256: three(4500)}, "quantization": "fp8", **PINNED},
+    }  # fmt: skip
+    report = tradeoffs(write_study(tmp_path / "s", runs, {}), why=False)
+    one = next(one for one in report.comparisons if one.has_speed)
+    assert gain_title(one, "output_tokens_per_s", "pinned") == (
+        "Output throughput: no variant beats the baseline at 256 (at best 0.75 x), FP8 at 1 (1.40 x) does"
+    )
+
+
+def test_one_variant_alone_is_no_front() -> None:
+    told = pareto_title([ParetoPoint("a", "A", Estimate(0.02), Estimate(1.2))])
+    assert told == "Of one variant speed and perplexity are both known: A (1.20 x, +2.0 %)"
 
 
 def test_bars_are_weights_cache_and_rest_up_to_the_gpu(study: Comparison) -> None:

@@ -247,3 +247,18 @@ def test_the_command(capsys):
     found = json.loads(capsys.readouterr().out)
     assert (found["ok"], found["checks"][0]["answer"]) == (False, "no")
     assert main(["quantize", "check", "nowhere"]) == 2
+
+
+def test_the_prediction_is_that_of_the_plan():
+    """Machete unpacks AWQ's zero points: 5.41 GiB, of which the log shows 5.44."""
+    effect = run_effect(open_run(places.recorded() / "llama3-8b-awq"), traces=False)
+    assert "5.41 GiB were predicted" in " ".join(effect.evidence)
+
+
+def test_a_cache_without_scales_is_confirmed_by_accuracy(tmp_path):
+    config(tmp_path)
+    line = "Using KV cache scaling factor 1.0 for fp8_e4m3."
+    [report] = check([log(tmp_path, "fp8/fp8", line)]).effects
+    [found] = [one for one in report.findings if one.id.startswith("quantization_log_kv")]
+    assert found.check == "perflab quantize run STUDY.yaml -o DIR --only accuracy"
+    assert found.evidence == ("Line 2 of the log.",)

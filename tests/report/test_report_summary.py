@@ -79,6 +79,12 @@ def test_a_run_that_did_not_end_is_told_before_its_figures_are_believed() -> Non
     assert told == "a is partial: The disk is full. What was not measured is in no figure."
 
 
+def test_runs_that_did_not_end_alike_stand_in_one_line() -> None:
+    runs = [{"run": name, "status": "partial", "reason": "5 of 15 points so far"} for name in ("a", "b")]
+    told = Page(summary_blocks.unfinished_html([*runs, {"run": "c", "status": "failed", "reason": "no memory"}])).text
+    assert "a, b are partial: 5 of 15 points so far of each." in told and "c is failed: no memory." in told
+
+
 def test_nothing_to_change_is_said() -> None:
     assert "No rule found" in summary_blocks.findings_html([], {})
     assert "Nothing needs to be changed" in summary_blocks.next_html([])

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from quantization_study import AWQ, GIB, accuracy_document, three, write_study, write_variant
 
@@ -381,3 +382,11 @@ def test_two_sources_of_one_place_are_named(tmp_path: Path) -> None:
     assert "(s)**" in told and "(single runs)**" in told
     alone = " ".join(views.tradeoffs_answer(tradeoffs(full(tmp_path / "u"), why=False)).sentences)
     assert "(u)**" not in alone
+
+
+def test_a_column_of_memory_is_of_one_kv_mode(tmp_path: Path) -> None:
+    table = views.whole_table(tradeoffs(full(tmp_path / "s"), why=False))
+    tokens = dict(zip(table["variant"], table["KV tokens, free"], strict=True))
+    assert "KV tokens, pinned" not in table
+    assert [name for name, count in tokens.items() if pd.isna(count)] == ["AWQ"], "it was measured pinned only"
+    assert table["weights_bytes"].notna().all()

@@ -19,6 +19,7 @@ from perflab.runs import Engine
 Answer = Literal["yes", "no", "unknown", "not_asked"]
 _TELLING = 0.9
 """A prediction above this share of 16-bit weights cannot be told from them: nearly all weights are embeddings then."""
+_ACCURACY = "perflab quantize run STUDY.yaml -o DIR --only accuracy"
 _NAMED = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)[bB](?![a-zA-Z0-9])")
 
 
@@ -222,10 +223,16 @@ def _remarks(facts: EffectFacts) -> list[Finding]:
                 confidence=0.9,
                 title=say(f"finding.effect.line.{one.name}.title", what=one.what),
                 impact=None,
-                evidence=(say("finding.effect.line.where", line=one.line, count=one.count),),
+                evidence=(_where(one),),
                 change=say(f"finding.effect.line.{one.name}.change"),
-                check=bench_command(facts.engine),
+                # What a cache without scales costs shows in no latency.
+                check=_ACCURACY if one.name.startswith("kv_") else bench_command(facts.engine),
                 run=facts.run,
             )
         )
     return found
+
+
+def _where(one: LogRemark) -> str:
+    key = "finding.effect.line.where" if one.count > 1 else "finding.effect.line.once"
+    return say(key, line=one.line, count=one.count)

@@ -15,9 +15,10 @@ from perflab.analysis.model.quantization import Quantization, quantization_of, w
 from perflab.analysis.model.shape import DTYPE_BITS, ModelShape, model_shape
 from perflab.analysis.model.workload import split_of, workload
 from perflab.analysis.quantization.effect import Effect, EffectFacts, LogRemark, parameters_of, took_effect
-from perflab.analysis.quantization.memory import quantization_of_format
+from perflab.analysis.quantization.memory import predicted_memory, quantization_of_format
+from perflab.analysis.quantization.recognised import recognised
 from perflab.errors import InputError
-from perflab.knowledge.quantization_formats import Format, format_named
+from perflab.knowledge.quantization_formats import Format, capability_of, format_named
 from perflab.knowledge.quantization_log import quantization_lines
 from perflab.knowledge.quantized_kernels import quantized_kernels
 from perflab.messages import say
@@ -100,7 +101,9 @@ def run_facts(run: Run, *, traces: bool = True, wanted: Format | None = None) ->
     """What a run tells of its quantization; `traces` whether its traces are read for it."""
     config = run_config(run)
     log = run.file(run.manifest.log) if run.manifest.log else None
-    facts = engine_facts(run.manifest.title, run.manifest.engine, config, log, wanted=wanted)
+    gpus = run.manifest.hardware.gpus
+    capability = capability_of(gpus[0].name) if gpus else None
+    facts = engine_facts(run.manifest.title, run.manifest.engine, config, log, wanted=wanted, capability=capability)
     measured = [one for one in run.manifest.profiles if one.kind == "torch" and one.role == "measured" and one.traces]
     if traces and facts.asked is not None and measured:
         facts = with_trace(facts, all_sources([run.path])[0], config, wanted)
@@ -108,7 +111,13 @@ def run_facts(run: Run, *, traces: bool = True, wanted: Format | None = None) ->
 
 
 def engine_facts(
-    title: str, engine: Engine, config: Mapping[str, Any] | None, log: Path | None, *, wanted: Format | None = None
+    title: str,
+    engine: Engine,
+    config: Mapping[str, Any] | None,
+    log: Path | None,
+    *,
+    wanted: Format | None = None,
+    capability: int | None = None,
 ) -> EffectFacts:
     """What an engine's settings, its model's config and its log tell.
 
@@ -116,6 +125,8 @@ def engine_facts(
     ----------
     wanted
         A format that counts as asked for, whatever settings and config say.
+    capability
+        Compute capability of the GPU, which decides how some formats are kept in memory; None where not known.
     """
     told = _log(log)
     settings = {**(dict(told.settings) if told else {}), **{k: v for k, v in engine.settings.items() if v is not None}}
@@ -141,7 +152,8 @@ def engine_facts(
         remarks=log_remarks(log) if log is not None else (),
         ended=told.error if told is not None and not told.is_ready else None,
     )
-    return _with_memory(facts, told, config, settings, found)
+    kind = wanted or format_named(recognised(config, settings).name)
+    return _with_memory(facts, told, config, settings, found, kind, capability)
 
 
 def _named(found: Quantization) -> str:
@@ -172,6 +184,8 @@ def _with_memory(
     config: Mapping[str, Any] | None,
     settings: Mapping[str, Any],
     found: Quantization | None,
+    kind: Format | None,
+    capability: int | None,
 ) -> EffectFacts:
     """What the log says of memory beside what the config predicts."""
     if log is None:
@@ -183,6 +197,10 @@ def _with_memory(
         split = split_of(settings)
         plain = workload(replace(shape, quantization=None), split, {**settings, "kv_cache_dtype": "auto"})
         mine = workload(replace(shape, quantization=found), split, settings)
+        predicted = mine.weight_bytes
+        if kind is not None:
+            # As `perflab quantize plan` predicts it, with what kernels unpack.
+            predicted = predicted_memory(kind, shape, settings, capability=capability).weights_bytes
         given = settings.get("kv_cache_memory_bytes")
         cache = cache or (given if isinstance(given, int) and given > 0 else None)
         per_token = cache / log.kv_cache_tokens if cache and log.kv_cache_tokens else None
@@ -191,7 +209,7 @@ def _with_memory(
         return replace(
             facts,
             weights_bytes=weights,
-            predicted_bytes=mine.weight_bytes if found is not None else None,
+            predicted_bytes=predicted if found is not None else None,
             sixteen_bytes=plain.weight_bytes,
             kv_token_bytes=per_token,
             kv_predicted=mine.kv_bytes_per_token,
