@@ -39,7 +39,7 @@ def unfinished_html(runs: Sequence[Data]) -> str:
     told = [
         say(
             "summary.unfinished" if len(names) == 1 else "summary.unfinished_several",
-            run="**, **".join(names), status=status, reason=reason,
+            run=", ".join(names), status=status, reason=reason,
         )
         for (status, reason), names in alike.items()
     ]  # fmt: skip
