@@ -12,7 +12,8 @@ from perflab.messages import say
 from perflab.plots.quantization import METRICS, plot_gain_over_load, variant_colours
 from perflab.report.blocks import text_html
 from perflab.report.in_notebook import dressed
-from perflab.report.quantization_views import comparison_of, recommendation_sentences
+from perflab.report.quantization_places import comparison_of
+from perflab.report.quantization_views import recommendation_sentences
 from perflab.report.show import show
 from perflab.tasks.quantize.tradeoffs import TradeoffReport, again
 

@@ -33,17 +33,21 @@ def plot_variant_memory(comparison: Comparison, *, kv: Kv | None = None, ax: Axe
     ax.set_xlim(0, max(longest, units.gib(gpu) if gpu else 0.0))
     ax.set_xlabel("memory of one GPU (GiB)")
     style.head(ax, memory_title(found), _about_memory(comparison, found, gpu), whole=whole)
-    named = bars.stack(
-        ax, parts, style.COMPONENT_COLOURS, strong=dict.fromkeys(parts, "weights"), words=_WORDS, floor=longest * 0.004
-    )
     for one, memory in found:
         told = _beside(memory)
         ax.annotate(
             told, (1, places["", one.label]), xycoords=("axes fraction", "data"), xytext=(10, 0),
             textcoords="offset points", va="center_baseline", fontsize=9, color=style.MUTED, annotation_clip=False,
         )  # fmt: skip
+    # After what stands beside the bars, which takes from the width that labels inside have.
+    named = bars.stack(
+        ax, parts, style.COMPONENT_COLOURS, strong=dict.fromkeys(parts, "weights"), words=_WORDS, floor=longest * 0.004
+    )
     seen = {part.name for row in parts.values() for part in row}
-    style.key(ax, [name for name in _SHOWN if name in seen - named], style.COMPONENT_COLOURS, words=_WORDS, whole=whole)
+    style.key(
+        ax, [name for name in _SHOWN if name in seen - named], style.COMPONENT_COLOURS, strong="weights", words=_WORDS,
+        whole=whole,
+    )  # fmt: skip
     return ax
 
 
@@ -160,19 +164,21 @@ def plot_variant_steps(comparison: Comparison, *, phase: str = "decode", ax: Axe
         ]
         for label, by_part in rows.items()
     }
-    named = bars.stack(
-        ax, parts, style.CATEGORY_COLOURS, strong=dict.fromkeys(parts, "gemm"), floor=longest / size * 0.004
-    )
     for label, name in _main_matmuls(comparison, phase).items():
         if label in rows:
             ax.annotate(
                 name, (1, places["", label]), xycoords=("axes fraction", "data"), xytext=(10, 0),
                 textcoords="offset points", va="center_baseline", fontsize=9, color=style.MUTED, annotation_clip=False,
             )  # fmt: skip
+    # After what stands beside the bars, which takes from the width that labels inside have.
+    named = bars.stack(
+        ax, parts, style.CATEGORY_COLOURS, strong=dict.fromkeys(parts, "gemm"), floor=longest / size * 0.004
+    )
     seen = {part.name for row in parts.values() for part in row}
     style.key(
-        ax, [name for name in style.CATEGORY_COLOURS if name in seen - named], style.CATEGORY_COLOURS, whole=whole
-    )
+        ax, [name for name in style.CATEGORY_COLOURS if name in seen - named], style.CATEGORY_COLOURS, strong="gemm",
+        whole=whole,
+    )  # fmt: skip
     return ax
 
 

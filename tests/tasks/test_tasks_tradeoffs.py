@@ -13,6 +13,7 @@ from perflab.analysis.quantization.words import claim_measured, duel_sentences, 
 from perflab.cli import main
 from perflab.errors import InputError
 from perflab.messages import say
+from perflab.report import quantization_tables as tables
 from perflab.report import quantization_views as views
 from perflab.tasks.quantize.sources import find_sources, is_study
 from perflab.tasks.quantize.tradeoffs import again, tradeoffs
@@ -70,12 +71,24 @@ def test_random_weights_get_no_accuracy_of_their_own(tmp_path: Path) -> None:
     assert speed.place.random_weights and not speed.has_accuracy
     assert {v.name for v in accuracy.variants} == {"baseline", "fp8"}
     assert accuracy.place.model == "small-real-model" and accuracy.place.machine == "a CPU"
-    table = views.whole_table(report)
+    table = tables.whole_table(report)
     [row] = table[table["variant"] == "FP8"].to_dict("records")
     assert row["x at 32, pinned"].startswith("1.20 (") and row["x at 32, free"].startswith("1.50 (")
     assert row["perplexity"] == "+0.40 % (+0.10 to +0.70)" and row["accuracy of"].startswith("small-real-model")
     [first, *_] = views.pareto_pieces(report)
     assert first["accuracy_of"].model == "small-real-model" and first["speed_of"] == speed.place
+
+
+def test_accuracy_of_groups_nobody_scored_is_that_of_the_nearest_groups(tmp_path: Path) -> None:
+    loss = {32: (1.30, 1.28, 1.32), 64: (1.25, 1.23, 1.27)}
+    judged = {f"int4-g{size}": accuracy_document(f"int4-g{size}", rise) for size, rise in loss.items()}
+    runs = {
+        "baseline-free": {"rates": {1: three(100)}},
+        "int4-g128-free": {"rates": {1: three(110)}, "checkpoint": AWQ},
+    }
+    report = tradeoffs([write_study(tmp_path / "s", runs), write_study(tmp_path / "a", {}, judged)], why=False)
+    [row] = tables.whole_table(report).query("variant == 'INT4-G128'").to_dict("records")
+    assert row["perplexity"] == "+25.00 % (+23.00 to +27.00)" and "groups of 64" in row["accuracy of"]
 
 
 def test_real_weights_keep_accuracy_and_speed_together(tmp_path: Path) -> None:
@@ -101,6 +114,9 @@ def test_pinned_and_free_split_into_kernels_and_batches(tmp_path: Path) -> None:
     assert at["fp8", 32.0].kernels.value == pytest.approx(1.2) and at["fp8", 32.0].whole.value == pytest.approx(1.5)
     assert at["fp8", 32.0].batches.value == pytest.approx(1.25) and at["fp8", 32.0].batches.low is not None
     assert ("awq", 32.0) not in at, "it was not measured with the cache free"
+    [row] = tables.splits_table(report).query("load == '32 at once'").to_dict("records")
+    assert row["x, KV free"].startswith("1.50 (") and row["x of kernels"].startswith("1.20 (")
+    assert row["x of batches"].startswith("1.25 (")
 
 
 def test_where_four_bits_beat_fp8_and_where_not(tmp_path: Path) -> None:
@@ -114,6 +130,9 @@ def test_where_four_bits_beat_fp8_and_where_not(tmp_path: Path) -> None:
     assert ends.measured.status == "found" and ends.measured.above == 32 and ends.measured.banded
     assert ends.measured.low is not None and ends.measured.low < (ends.measured.at or 0)
     assert ends.predicted is not None and ends.predicted.at == pytest.approx(224, rel=0.1)
+    told = tables.ends_table(report).set_index("variant").loc["AWQ"]
+    assert told["throughput, pinned"] == "28 (25 to 30)"
+    assert told["throughput, roofline"] == f"{ends.predicted.at:.0f}" and told["large batch, roofline"] == "1.0 x"
 
 
 def test_models_machines_and_versions_are_never_mixed(tmp_path: Path) -> None:
@@ -164,12 +183,14 @@ def test_any_part_may_be_absent(tmp_path: Path, absent: str) -> None:
     assert ("No accuracy" in said) == (absent in ("accuracy", "everything"))
     json.dumps(report.to_json(), allow_nan=False)
     for cut in (
-        views.whole_table,
-        views.other_table,
-        views.speed_table,
-        views.accuracy_table,
-        views.claims_table,
-        views.places_table,
+        tables.whole_table,
+        tables.other_table,
+        tables.speed_table,
+        tables.accuracy_table,
+        tables.claims_table,
+        tables.places_table,
+        tables.ends_table,
+        tables.splits_table,
     ):
         cut(report)
     for told in (views.gain_sentences, views.reason_sentences, views.recommendation_sentences, views.effect_sentences):
@@ -385,7 +406,7 @@ def test_two_sources_of_one_place_are_named(tmp_path: Path) -> None:
 
 
 def test_a_column_of_memory_is_of_one_kv_mode(tmp_path: Path) -> None:
-    table = views.whole_table(tradeoffs(full(tmp_path / "s"), why=False))
+    table = tables.whole_table(tradeoffs(full(tmp_path / "s"), why=False))
     tokens = dict(zip(table["variant"], table["KV tokens, free"], strict=True))
     assert "KV tokens, pinned" not in table
     assert [name for name, count in tokens.items() if pd.isna(count)] == ["AWQ"], "it was measured pinned only"

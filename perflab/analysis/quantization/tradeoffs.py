@@ -6,6 +6,7 @@ Where a page sets a variant's accuracy beside its speed and the two are of diffe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -479,7 +480,23 @@ class Comparison:
 
 
 def accuracy_of(comparisons: Sequence[Comparison], name: str) -> tuple[Accuracy, ...]:
-    """Every accuracy measured of variants of this name, whatever the model: each says of which it is."""
-    return tuple(
-        variant.accuracy for one in comparisons for variant in one.variants if variant.name == name and variant.accuracy
-    )
+    """Every accuracy measured of variants of this name, whatever the model: each says of which it is.
+
+    Where nobody measured that, of the same format in groups of another size, the nearest first: widths of a small model
+    may not be divisible by the groups of a large one.
+    """
+    known = [(variant.name, variant.accuracy) for one in comparisons for variant in one.variants if variant.accuracy]
+    exact = tuple(accuracy for other, accuracy in known if other == name)
+    family, group = _group_of(name)
+    if exact or group is None:
+        return exact
+    others = [
+        (size, accuracy) for other, accuracy in known for kin, size in [_group_of(other)] if size and kin == family
+    ]
+    return tuple(accuracy for size, accuracy in sorted(others, key=lambda one: abs(math.log(one[0] / group))))
+
+
+def _group_of(name: str) -> tuple[str, int | None]:
+    """`int4-g128` as family and size of groups."""
+    family, mark, size = name.rpartition("-g")
+    return (family, int(size)) if mark and size.isdigit() and int(size) else (name, None)

@@ -58,39 +58,27 @@ def verdict_sentences(comparison: Comparison) -> list[str]:
 
 
 def duel_sentences(comparison: Comparison) -> list[str]:
-    """Where 4-bit weights beat FP8 and where not: by metric and KV mode, loads with the same outcome together."""
+    """Where 4-bit weights beat FP8 and where not: by KV mode and metric, loads with the same outcome together."""
     found = []
-    keys = dict.fromkeys((one.variant, one.against, one.metric, one.kv) for one in comparison.duels)
+    known = [one for one in comparison.duels if one.load is not None]
     labels = {one.name: one.label for one in comparison.variants}
-    for variant, against, metric, kv in keys:
-        mine = [
-            one
-            for one in comparison.duels
-            if (one.variant, one.against, one.metric, one.kv) == (variant, against, metric, kv) and one.load is not None
-        ]
-        mine.sort(key=lambda one: one.load or 0.0)
-        if not mine:
-            continue
-        told = "; ".join(
-            say(f"tradeoffs.words.duel_{outcome}", loads=", ".join(_duel_load(one) for one in group))
-            for outcome, group in _outcomes(mine)
-        )
+    for variant, against, kv in dict.fromkeys((one.variant, one.against, one.kv) for one in known):
+        mine = [one for one in known if (one.variant, one.against, one.kv) == (variant, against, kv)]
+        told = [_duel_by(metric, mine) for metric in dict.fromkeys(one.metric for one in mine)]
         # Sides of one run are no evidence about another start: the order is what was measured, no more.
-        tail = " " + say("tradeoffs.words.one_run") if any(one.outcome == "one_run" for one in mine) else ""
-        found.append(
-            say(
-                "tradeoffs.words.duel",
-                variant=labels.get(variant, variant),
-                against=labels.get(against, against),
-                metric=metric_name(metric),
-                kv=say(f"tradeoffs.kv.{kv}"),
-                told=told,
-            )
-            + tail
-        )
-    if not found:
-        found.append(say("tradeoffs.words.no_duel"))
-    return found
+        told += [say("tradeoffs.words.one_run")] if any(one.outcome == "one_run" for one in mine) else []
+        pair = {"variant": labels.get(variant, variant), "against": labels.get(against, against)}
+        found.append(say("tradeoffs.words.duel", **pair, kv=say(f"tradeoffs.kv.{kv}"), told=" ".join(told)))
+    return found or [say("tradeoffs.words.no_duel")]
+
+
+def _duel_by(metric: str, duels: Sequence[Duel]) -> str:
+    mine = sorted((one for one in duels if one.metric == metric), key=lambda one: one.load or 0.0)
+    told = "; ".join(
+        say(f"tradeoffs.words.duel_{outcome}", loads=", ".join(_duel_load(one) for one in group))
+        for outcome, group in _outcomes(mine)
+    )
+    return say("tradeoffs.words.duel_by", metric=metric_name(metric), told=told)
 
 
 def _outcomes(duels: Sequence[Duel]) -> list[tuple[str, list[Duel]]]:
@@ -183,8 +171,6 @@ def _roof_at(one: Ends) -> str:
 
 def split_sentences(comparison: Comparison) -> list[str]:
     """How gains split into kernels and larger batches; why they cannot be split where they cannot."""
-    if len(comparison.kvs) < 2 and comparison.has_speed:
-        return [say("tradeoffs.words.no_split", kv=say(f"tradeoffs.kv.{comparison.kvs[0]}"))]
     labels = {one.name: one.label for one in comparison.variants}
     found = [
         say(
@@ -198,7 +184,14 @@ def split_sentences(comparison: Comparison) -> list[str]:
         for one in comparison.splits
         if one.metric == "output_tokens_per_s"
     ]
-    return [*found, say("tradeoffs.words.free_tpot")] if found else found
+    return [*found, *split_notes(comparison)]
+
+
+def split_notes(comparison: Comparison) -> list[str]:
+    """What to know where the KV cache was free: batches differ too, or cannot be told apart."""
+    if len(comparison.kvs) < 2 and comparison.has_speed:
+        return [say("tradeoffs.words.no_split", kv=say(f"tradeoffs.kv.{comparison.kvs[0]}"))]
+    return [say("tradeoffs.words.free_tpot")] if comparison.splits else []
 
 
 def reason_sentences(variant: Variant) -> list[str]:

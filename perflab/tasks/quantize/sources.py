@@ -174,7 +174,9 @@ def read_study_folder(folder: Path) -> Source:
     # `control` is the baseline scored a second time, to see what is noise; each variant's file tells of it.
     judged = sorted((folder / ACCURACY).glob("*/accuracy.json"))
     found_accuracy = [path for path in judged if path.parent.name != "control" or "control" in names]
-    accuracy = {names.get(path.parent.name, path.parent.name): path.parent for path in found_accuracy}
+    place = {name: i for i, name in enumerate(order)}
+    by_name = {names.get(path.parent.name, path.parent.name): path.parent for path in found_accuracy}
+    accuracy = dict(sorted(by_name.items(), key=lambda one: place.get(one[0], len(place))))
     # Where nothing of a kind is there at all, one sentence says so, not one a variant.
     if not runs:
         missing.append(say("tradeoffs.missing.all_speed"))
@@ -186,7 +188,6 @@ def read_study_folder(folder: Path) -> Source:
         missing.append(say("tradeoffs.missing.all_accuracy"))
     else:
         missing += [say("tradeoffs.missing.accuracy", variant=name) for name in order if name not in accuracy]
-    place = {name: i for i, name in enumerate(names.values())}
     runs.sort(key=lambda one: (place.get(one.variant, len(place)), one.variant, one.kv))
     name = str(told.get("name") or folder.resolve().name)
     return Source(name, folder, told, tuple(runs), accuracy, tuple(missing))
