@@ -86,6 +86,8 @@ def test_what_is_left_out(tmp_path):
         (("tokens: 5000", "tokens: 5000, text: [none.txt]"), 20, "no such file"),
         (("interactive:", "interactiv:"), 22, "did you mean interactive"),
         (("format: awq", "format: awk"), 7, "did you mean awq"),
+        (("args: {dtype: float16}", "algorithm: awq"), 7, "no checkpoint is made"),
+        (("  - fp8\n", "  - {name: int4-g64, algorithm: awk}\n"), 5, "it can be rtn, gptq, awq"),
         (("max_model_len: 1024", "max_model_len: 100"), 13, "over engine.args.max_model_len"),
     ],
 )

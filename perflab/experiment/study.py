@@ -16,6 +16,10 @@ from perflab.knowledge.quantization_formats import Format
 KvMode = Literal["pinned", "free"]
 
 
+Algorithm = Literal["rtn", "gptq", "awq", "smoothquant-gptq"]
+ALGORITHMS: tuple[Algorithm, ...] = ("rtn", "gptq", "awq", "smoothquant-gptq")
+
+
 @dataclass(frozen=True)
 class Variant:
     """One way to quantize the model.
@@ -29,6 +33,11 @@ class Variant:
     checkpoint
         The model to serve instead of the study's, where it is ready; None: the study's own model (quantized as it is
         loaded), or what `perflab quantize make` makes of it.
+    algorithm
+        How values are chosen where a checkpoint is made; None: as the format's default. One of `ALGORITHMS`: rtn,
+        nearest value of the grid, without calibration; gptq, so that a layer's outputs change least on calibration text
+        (Frantar 2022); awq, channels scaled by their activations first (Lin 2023); smoothquant-gptq, outliers of
+        activations moved into the weights first (Xiao 2022).
     args
         Engine arguments besides those the format brings.
     """
@@ -37,6 +46,7 @@ class Variant:
     format: Format
     label: str
     checkpoint: Model | None = None
+    algorithm: Algorithm | None = None
     args: Mapping[str, Any] = field(default_factory=dict)
     line: int = 0
 

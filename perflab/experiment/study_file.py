@@ -16,7 +16,9 @@ from perflab.experiment.profiles import read_profiles
 from perflab.experiment.read import read_arguments, read_environment, read_model, read_text
 from perflab.experiment.spec import EngineSpec, Load, Model, Slos, Workload
 from perflab.experiment.study import (
+    ALGORITHMS,
     AccuracySpec,
+    Algorithm,
     CalibrationSpec,
     KvSpec,
     Study,
@@ -30,7 +32,7 @@ _TOP = (
     "name", "title", "model", "variants", "engine", "workloads", "repeats", "server_runs", "seed", "kv", "accuracy",
     "calibration", "slos", "profile", "telemetry", "point_deadline_s",
 )  # fmt: skip
-_VARIANT = ("name", "format", "label", "checkpoint", "args")
+_VARIANT = ("name", "format", "label", "checkpoint", "algorithm", "args")
 # What tells variants apart is theirs to say.
 _VARIANTS_OWN = {
     "quantization": "a variant brings it: name a format, or give the variant `args`",
@@ -149,6 +151,7 @@ def _variant(top: Table, node: yaml.Node, index: int) -> Variant:
         format=kind,
         label=table.text("label", kind.label) or kind.label,
         checkpoint=checkpoint,
+        algorithm=_algorithm(table, kind, checkpoint),
         args=read_arguments(table, {}),
         line=line,
     )
@@ -164,6 +167,15 @@ def _format(source: Source, node: yaml.Node, name: str) -> Format:
 
 def _checkpoint(table: Table) -> Model | None:
     return read_model(table, key="checkpoint") if "checkpoint" in table else None
+
+
+def _algorithm(table: Table, kind: Format, checkpoint: Model | None) -> Algorithm | None:
+    if "algorithm" not in table:
+        return None
+    if kind.how != "make" or checkpoint is not None:
+        table.complain("algorithm", "is of no use: no checkpoint is made of this variant")
+    found = table.choice("algorithm", "", ALGORITHMS)
+    return next(one for one in ALGORITHMS if one == found)
 
 
 def _workload_data(top: Table, workloads: tuple[Workload, ...]) -> tuple[Mapping[str, Any], ...]:

@@ -2,6 +2,7 @@
 
 import json
 import lzma
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -125,6 +126,7 @@ def test_recipes(tmp_path):
     assert int4.algorithm == "gptq" and int4.scheme["weights"]["group_size"] == 64
     assert "input_activations" not in int4.scheme
     assert recipe_for(found.variant("int4-g32"), "rtn").algorithm == "rtn"
+    assert recipe_for(replace(found.variant("int4-g64"), algorithm="awq")).algorithm == "awq"
     fp8 = recipe_for(found.variant("fp8-channel"))
     assert fp8.scheme["weights"]["type"] == "float" and fp8.scheme["weights"]["strategy"] == "channel"
     assert recipe_for(found.variant("fp8")).scheme["weights"]["strategy"] == "tensor"

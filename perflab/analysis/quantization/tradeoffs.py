@@ -21,6 +21,7 @@ from perflab.units import NS_PER_MS
 Kv = Literal["pinned", "free"]
 KVS: tuple[Kv, ...] = ("pinned", "free")
 BASELINE = "baseline"
+_USUAL_GROUP = 128
 
 
 @dataclass(frozen=True)
@@ -482,18 +483,18 @@ class Comparison:
 def accuracy_of(comparisons: Sequence[Comparison], name: str) -> tuple[Accuracy, ...]:
     """Every accuracy measured of variants of this name, whatever the model: each says of which it is.
 
-    Where nobody measured that, of the same format in groups of another size, the nearest first: widths of a small model
-    may not be divisible by the groups of a large one.
+    Where nobody measured that, of the same format in groups of another size, the nearest first (`awq` stands for its
+    usual 128): widths of a small model may not be divisible by the groups of a large one.
     """
     known = [(variant.name, variant.accuracy) for one in comparisons for variant in one.variants if variant.accuracy]
     exact = tuple(accuracy for other, accuracy in known if other == name)
-    family, group = _group_of(name)
-    if exact or group is None:
+    if exact:
         return exact
-    others = [
-        (size, accuracy) for other, accuracy in known for kin, size in [_group_of(other)] if size and kin == family
-    ]
-    return tuple(accuracy for size, accuracy in sorted(others, key=lambda one: abs(math.log(one[0] / group))))
+    family, group = _group_of(name)
+    sized = [(*_group_of(other), accuracy) for other, accuracy in known]
+    others = [(size, accuracy) for kin, size, accuracy in sized if kin == family and size is not None]
+    near = sorted(others, key=lambda one: abs(math.log(one[0] / (group or _USUAL_GROUP))))
+    return tuple(accuracy for _, accuracy in near)
 
 
 def _group_of(name: str) -> tuple[str, int | None]:

@@ -18,11 +18,11 @@ from perflab.capture.compressor import LLMCOMPRESSOR, Compressor, ready_compress
 from perflab.capture.models import ReadyModel, ready_model
 from perflab.capture.probe import probe
 from perflab.errors import CaptureError, InputError, PerflabError
-from perflab.experiment.study import Study, Variant
+from perflab.experiment.study import Algorithm, Study, Variant
 from perflab.messages import say
 from perflab.runs import now
 from perflab.tasks.quantize.folder import FILE, StudyFolder
-from perflab.tasks.quantize.recipes import Algorithm, Recipe, recipe_for
+from perflab.tasks.quantize.recipes import Recipe, recipe_for
 from perflab.tasks.quantize.texts import Text, text_to_calibrate, text_to_score
 
 MADE = "perflab-made.json"
@@ -70,7 +70,7 @@ def make_checkpoints(
     variants
         Only these; empty: all whose format has to be made.
     algorithm
-        In place of the format's own, see `recipe_for`.
+        In place of the variants' own, see `recipe_for`.
 
     Raises
     ------

@@ -24,6 +24,7 @@ from perflab.runs import is_run, open_run
 from perflab.tasks.quantize.experiments import variant_args
 from perflab.tasks.quantize.folder import StudyFolder
 from perflab.tasks.quantize.machine import checkpoint_method, model_config, shape_of, this_machine
+from perflab.tasks.quantize.recipes import recipe_for
 from perflab.tasks.quantize.speed import Planner, Schedule, schedule
 
 
@@ -232,7 +233,11 @@ def _made(study: Study, variant: Variant) -> str:
         return say("quantize.made.given", name=variant.checkpoint.served_name)
     if how in ("make", "ready") and study.is_shape_only:
         return say("quantize.made.shape")
-    return say(f"quantize.made.{how}", samples=study.calibration.samples)
+    if how != "make":
+        return say(f"quantize.made.{how}")
+    recipe = recipe_for(variant)
+    name = "make" if recipe.calibrated else "make_plain"
+    return say(f"quantize.made.{name}", algorithm=recipe.algorithm, samples=study.calibration.samples)
 
 
 def _engine(study: Study) -> Probe | None:

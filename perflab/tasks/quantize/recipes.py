@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from perflab.errors import InputError
-from perflab.experiment.study import Variant
+from perflab.experiment.study import Algorithm, Variant
 from perflab.messages import say
-
-Algorithm = Literal["rtn", "gptq", "awq", "smoothquant-gptq"]
-ALGORITHMS: tuple[Algorithm, ...] = ("rtn", "gptq", "awq", "smoothquant-gptq")
 
 
 @dataclass(frozen=True)
@@ -22,9 +19,7 @@ class Recipe:
     scheme
         compressed-tensors' description of weights and activations.
     algorithm
-        rtn: nearest value of the grid, without calibration; gptq: values chosen so that a layer's outputs change least
-        on calibration text (Frantar 2022); awq: channels scaled by their activations first (Lin 2023);
-        smoothquant-gptq: outliers of activations moved into the weights first (Xiao 2022).
+        See `perflab.experiment.study.Variant`.
     """
 
     scheme: dict[str, Any]
@@ -43,7 +38,8 @@ def recipe_for(variant: Variant, algorithm: Algorithm | None = None) -> Recipe:
     Parameters
     ----------
     algorithm
-        None: gptq for 4-bit weights; rtn for 8-bit ones, whose grid is fine enough a row.
+        In place of the variant's own; where neither is given: gptq for 4-bit weights, rtn for 8-bit ones, whose grid is
+        fine enough a row.
 
     Raises
     ------
@@ -68,4 +64,4 @@ def recipe_for(variant: Variant, algorithm: Algorithm | None = None) -> Recipe:
         scheme["input_activations"] = {
             "num_bits": 8, "type": kind, "symmetric": True, "strategy": "token", "dynamic": True,
         }  # fmt: skip
-    return Recipe(scheme, algorithm or ("gptq" if weights.bits < 8 else "rtn"))
+    return Recipe(scheme, algorithm or variant.algorithm or ("gptq" if weights.bits < 8 else "rtn"))
