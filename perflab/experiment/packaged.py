@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.resources import files
 from types import MappingProxyType
+
+from perflab.knowledge.toml import shipped_toml
 
 
 @dataclass(frozen=True)
@@ -28,5 +28,5 @@ class PackagedModel:
 @lru_cache(maxsize=1)
 def packaged_models() -> Mapping[str, PackagedModel]:
     """All of them by package."""
-    text = files("perflab.knowledge").joinpath("packaged_models.toml").read_text(encoding="utf-8")
-    return MappingProxyType({name: PackagedModel(name, **facts) for name, facts in tomllib.loads(text).items()})
+    known = shipped_toml("packaged_models.toml")
+    return MappingProxyType({name: PackagedModel(name, **facts) for name, facts in known.items()})

@@ -9,12 +9,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from perflab.errors import InputError
-from perflab.knowledge.toml import read_toml
+from perflab.knowledge.toml import read_toml, shipped_text
 from perflab.schema import CATEGORIES
 
 KINDS: tuple[str, ...] = ("kernel", "memcpy", "memset", "cpu_op")
@@ -87,8 +86,7 @@ def load_rules(extra: Path | None = None) -> Rules:
 
 @lru_cache(maxsize=1)
 def _own_rules() -> Rules:
-    text = files(__package__).joinpath(_FILE).read_text(encoding="utf-8")
-    return Rules(_parse(text, Path(_FILE)))
+    return Rules(_parse(shipped_text(_FILE), Path(_FILE)))
 
 
 def _parse(text: str, path: Path) -> tuple[Rule, ...]:

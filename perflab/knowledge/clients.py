@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.resources import files
+
+from perflab.knowledge.toml import shipped_toml
 
 
 @dataclass(frozen=True)
@@ -22,10 +22,9 @@ class Mark:
 @lru_cache(maxsize=1)
 def client_marks() -> dict[str, Mark]:
     """All that are known, by code."""
-    text = files("perflab.knowledge").joinpath("clients.toml").read_text(encoding="utf-8")
     return {
         entry["code"]: Mark(entry["code"], tuple(entry["metrics"]), entry["differs"], entry["source"])
-        for entry in tomllib.loads(text)["mark"]
+        for entry in shipped_toml("clients.toml")["mark"]
     }
 
 

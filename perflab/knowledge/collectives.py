@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from functools import lru_cache
-from importlib.resources import files
 from typing import Any
+
+from perflab.knowledge.toml import shipped_toml
 
 OPS: tuple[str, ...] = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv", "other")
 
@@ -37,4 +37,4 @@ def _sizes() -> dict[str, int]:
 
 @lru_cache(maxsize=1)
 def _table() -> dict[str, Any]:
-    return tomllib.loads(files(__package__).joinpath("collectives.toml").read_text(encoding="utf-8"))
+    return shipped_toml("collectives.toml")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.resources import files
 from typing import Any
+
+from perflab.knowledge.toml import shipped_toml
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ def elsewhere(name: str) -> Elsewhere | None:
 
 @lru_cache(maxsize=1)
 def _table() -> dict[str, Any]:
-    return tomllib.loads(files(__package__).joinpath("engine_args.toml").read_text(encoding="utf-8"))
+    return shipped_toml("engine_args.toml")
 
 
 def flag(name: str, version: str | None = None, value: Any = None) -> str | None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.resources import files
+
+from perflab.knowledge.toml import shipped_toml
 
 
 @dataclass(frozen=True)
@@ -32,5 +32,5 @@ def known_failures() -> list[str]:
 
 @lru_cache(maxsize=1)
 def _kinds() -> tuple[tuple[str, re.Pattern[str]], ...]:
-    table = tomllib.loads(files(__package__).joinpath("failures.toml").read_text(encoding="utf-8"))
+    table = shipped_toml("failures.toml")
     return tuple((entry["id"], re.compile(entry["regex"])) for entry in table["failure"])

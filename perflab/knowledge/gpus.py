@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
+
+from perflab.knowledge.toml import shipped_toml
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def known_gpus() -> list[str]:
 
 @lru_cache(maxsize=1)
 def _table() -> tuple[tuple[re.Pattern[str], GpuSpec], ...]:
-    entries = tomllib.loads(files(__package__).joinpath("gpus.toml").read_text(encoding="utf-8"))["gpu"]
+    entries = shipped_toml("gpus.toml")["gpu"]
     return tuple((re.compile(entry["match"]), _spec(entry)) for entry in entries)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.resources import files
 from typing import Literal
+
+from perflab.knowledge.toml import shipped_toml
 
 Measure = Literal["weights", "speed", "loss", "kernel", "eager", "fact"]
 
@@ -44,5 +44,4 @@ class Claim:
 @lru_cache(maxsize=1)
 def guide_claims() -> tuple[Claim, ...]:
     """All of them, as the guide has them in order."""
-    text = files(__package__).joinpath("guide_claims.toml").read_text(encoding="utf-8")
-    return tuple(Claim(**entry) for entry in tomllib.loads(text)["claim"])
+    return tuple(Claim(**entry) for entry in shipped_toml("guide_claims.toml")["claim"])

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import tomllib
 from functools import lru_cache
-from importlib.resources import files
 from typing import Any
+
+from perflab.knowledge.toml import shipped_toml
 
 
 def commands(name: str, **fields: str) -> dict[str, str]:
@@ -15,4 +15,4 @@ def commands(name: str, **fields: str) -> dict[str, str]:
 
 @lru_cache(maxsize=1)
 def _table() -> dict[str, dict[str, Any]]:
-    return tomllib.loads(files(__package__).joinpath("installs.toml").read_text(encoding="utf-8"))
+    return shipped_toml("installs.toml")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from functools import lru_cache
-from importlib.resources import files
+
+from perflab.knowledge.toml import shipped_toml
 
 
 def kernel_family(name: str) -> str | None:
@@ -15,5 +15,6 @@ def kernel_family(name: str) -> str | None:
 
 @lru_cache(maxsize=1)
 def _families() -> tuple[tuple[re.Pattern[str], str], ...]:
-    text = files(__package__).joinpath("kernel_families.toml").read_text(encoding="utf-8")
-    return tuple((re.compile(entry["pattern"]), entry["name"]) for entry in tomllib.loads(text)["family"])
+    return tuple(
+        (re.compile(entry["pattern"]), entry["name"]) for entry in shipped_toml("kernel_families.toml")["family"]
+    )

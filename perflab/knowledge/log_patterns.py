@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from functools import lru_cache
-from importlib.resources import files
 from typing import Any
+
+from perflab.knowledge.toml import shipped_toml
 
 
 @lru_cache(maxsize=1)
 def log_patterns() -> dict[str, Any]:
     """The tables of log_patterns.toml."""
-    return tomllib.loads(files(__package__).joinpath("log_patterns.toml").read_text(encoding="utf-8"))
+    return shipped_toml("log_patterns.toml")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.resources import files
 from typing import Literal
+
+from perflab.knowledge.toml import shipped_toml
 
 Gain = Literal["none", "bytes", "operations"]
 
@@ -35,12 +35,11 @@ def matmul_of_log(line: str) -> MatmulKernel | None:
 
 @lru_cache(maxsize=1)
 def _table() -> tuple[tuple[re.Pattern[str], re.Pattern[str], MatmulKernel], ...]:
-    text = files(__package__).joinpath("matmul_kernels.toml").read_text(encoding="utf-8")
     return tuple(
         (
             re.compile(one["family"], re.IGNORECASE),
             re.compile(one["log"]),
             MatmulKernel(one["name"], one["computes"], one["gain"], one["evidence"]),
         )
-        for one in tomllib.loads(text)["kernel"]
+        for one in shipped_toml("matmul_kernels.toml")["kernel"]
     )

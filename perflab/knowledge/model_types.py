@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from functools import lru_cache
-from importlib.resources import files
 from typing import Any
+
+from perflab.knowledge.toml import shipped_toml
 
 
 def value_of(config: Mapping[str, Any], key: str) -> Any:
@@ -41,4 +41,4 @@ def unmodelled(model_type: str, layer_types: list[str]) -> str | None:
 
 @lru_cache(maxsize=1)
 def _table() -> dict[str, Any]:
-    return tomllib.loads(files(__package__).joinpath("model_types.toml").read_text(encoding="utf-8"))
+    return shipped_toml("model_types.toml")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.resources import files
+
+from perflab.knowledge.toml import shipped_toml
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class ModuleRules:
 @lru_cache(maxsize=1)
 def module_rules() -> ModuleRules:
     """The rules that come with perflab."""
-    table = tomllib.loads(files(__package__).joinpath("modules.toml").read_text(encoding="utf-8"))
+    table = shipped_toml("modules.toml")
     return ModuleRules(
         frames=tuple((re.compile(rule["pattern"]), rule["module"]) for rule in table["frame"]),
         modules=tuple((re.compile(rule["pattern"]), rule["module"]) for rule in table["module"]),

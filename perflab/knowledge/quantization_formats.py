@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, Literal
+
+from perflab.knowledge.toml import shipped_toml
 
 How = Literal["none", "online", "make", "ready", "kv"]
 
@@ -186,7 +186,7 @@ def _grouped(one: Format, name: str, group: int) -> Format:
 
 @lru_cache(maxsize=1)
 def _document() -> dict[str, Any]:
-    return tomllib.loads(files(__package__).joinpath("quantization_formats.toml").read_text(encoding="utf-8"))
+    return shipped_toml("quantization_formats.toml")
 
 
 @lru_cache(maxsize=1)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.resources import files
 from typing import Literal
+
+from perflab.knowledge.toml import shipped_toml
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,7 @@ class QuantizationLine:
 @lru_cache(maxsize=1)
 def quantization_lines() -> tuple[QuantizationLine, ...]:
     """All kinds."""
-    text = files(__package__).joinpath("quantization_log.toml").read_text(encoding="utf-8")
     return tuple(
         QuantizationLine(one["name"], re.compile(one["regex"]), one["severity"], one["source"])
-        for one in tomllib.loads(text)["line"]
+        for one in shipped_toml("quantization_log.toml")["line"]
     )

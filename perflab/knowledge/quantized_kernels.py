@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from functools import lru_cache
-from importlib.resources import files
+
+from perflab.knowledge.toml import shipped_toml
 
 
 def quantized_kernels(method: str) -> re.Pattern[str] | None:
@@ -15,5 +15,7 @@ def quantized_kernels(method: str) -> re.Pattern[str] | None:
 
 @lru_cache(maxsize=1)
 def _table() -> tuple[tuple[re.Pattern[str], re.Pattern[str]], ...]:
-    text = files(__package__).joinpath("quantized_kernels.toml").read_text(encoding="utf-8")
-    return tuple((re.compile(one["asked"]), re.compile(one["kernels"])) for one in tomllib.loads(text)["method"])
+    return tuple(
+        (re.compile(one["asked"]), re.compile(one["kernels"]))
+        for one in shipped_toml("quantized_kernels.toml")["method"]
+    )

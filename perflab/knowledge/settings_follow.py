@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from importlib.resources import files
 from typing import Any
+
+from perflab.knowledge.toml import shipped_toml
 
 
 def follows(setting: str, other: str) -> bool:
@@ -29,4 +29,4 @@ def moves_the_host(setting: str) -> bool:
 
 @lru_cache(maxsize=1)
 def _table() -> dict[str, Any]:
-    return tomllib.loads(files(__package__).joinpath("settings_follow.toml").read_text(encoding="utf-8"))
+    return shipped_toml("settings_follow.toml")

@@ -6,18 +6,16 @@ there is no state to change.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from perflab.errors import InputError
-from perflab.knowledge.toml import read_toml
+from perflab.knowledge.toml import read_toml, shipped_toml
 
 _GRAVER: tuple[tuple[str, ...], ...] = (("info", "warning", "critical"), ("warn", "fail"))
 _OF_USERS, _MOST = "users", "most"
@@ -156,4 +154,4 @@ def _is_number(value: Any) -> bool:
 
 @lru_cache(maxsize=1)
 def _table() -> dict[str, dict[str, Any]]:
-    return tomllib.loads(files(__package__).joinpath("thresholds.toml").read_text(encoding="utf-8"))
+    return shipped_toml("thresholds.toml")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import tomllib
 from functools import lru_cache
-from importlib.resources import files
+
+from perflab.knowledge.toml import shipped_toml
 
 POWER_CAP = 0x4
 """The bit of the power limit that the GPU or its owner set."""
@@ -13,5 +13,4 @@ POWER_CAP = 0x4
 @lru_cache(maxsize=1)
 def throttle_reasons() -> dict[int, str]:
     """NVML's bits that slow a busy GPU, with what they mean."""
-    text = files("perflab.knowledge").joinpath("throttle_reasons.toml").read_text(encoding="utf-8")
-    return {int(bit, 16): words for bit, words in tomllib.loads(text)["reasons"].items()}
+    return {int(bit, 16): words for bit, words in shipped_toml("throttle_reasons.toml")["reasons"].items()}

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import json
 import math
-import tomllib
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from perflab.errors import InputError
+from perflab.knowledge.toml import shipped_toml
 from perflab.messages import say
 from perflab.read.bench_figures import LATENCY, is_streamed, without_empty_families, without_streaming
 from perflab.read.bench_requests import DETAIL_KEYS, chunks_table, requests_table
@@ -107,7 +106,7 @@ def _json_lines(text: str, damage: str | None, path: Path) -> tuple[list[Any], t
 
 @lru_cache(maxsize=1)
 def _knowledge() -> dict[str, Any]:
-    return tomllib.loads(files("perflab.knowledge").joinpath("bench_keys.toml").read_text(encoding="utf-8"))
+    return shipped_toml("bench_keys.toml")
 
 
 @lru_cache(maxsize=1)

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ import pandas as pd
 from prometheus_client.parser import text_string_to_metric_families
 
 from perflab.errors import InputError
+from perflab.knowledge.toml import shipped_toml
 from perflab.read.files import read_lines, read_text, refusal, sniff
 from perflab.read.kinds import NAMES
 from perflab.schema import conform
@@ -206,8 +205,8 @@ def canonical_name(name: str) -> str:
 
 @lru_cache(maxsize=1)
 def _renamed() -> dict[str, str]:
-    text = files("perflab.knowledge").joinpath("metrics.toml").read_text(encoding="utf-8")
-    return {name: entry["canonical"] for entry in tomllib.loads(text)["rename"] for name in entry["names"]}
+    known = shipped_toml("metrics.toml")["rename"]
+    return {name: entry["canonical"] for entry in known for name in entry["names"]}
 
 
 def _each_line(path: str | Path, kind: str, take: Callable[[Mapping[str, Any]], None], gathered: _Gathered) -> None:

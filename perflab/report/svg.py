@@ -38,14 +38,6 @@ def svg_of(figure: Figure) -> str:
     return buffer.getvalue()
 
 
-def png_of(figure: Figure) -> bytes:
-    """The figure as PNG at twice the screen's usual resolution."""
-    buffer = io.BytesIO()
-    with mpl.rc_context(style.rc()):
-        figure.savefig(buffer, format="png", dpi=192)
-    return buffer.getvalue()
-
-
 def _flatten(figure: Figure) -> None:
     """Have large collections and long lines drawn as pixels, at 200 to the inch."""
     for artist in figure.findobj():

@@ -19,7 +19,7 @@ from perflab.report import blocks
 from perflab.report.alternative import describe
 from perflab.report.rendering import page_html
 from perflab.report.show import MEDIA
-from perflab.report.svg import png_of, svg_of
+from perflab.report.svg import svg_of
 from perflab.report.tables import table_html
 
 pytestmark = [
@@ -47,7 +47,6 @@ def figure(names: int) -> Any:
     })  # fmt: skip
     drawn = style.figure_of(plot_top_kernels(top))
     document = svg_of(drawn)
-    png_of(drawn)
     told = describe(drawn)
     pyplot.close(drawn)
     cell = output("figure", **told)

@@ -13,7 +13,7 @@ from perflab.plots import style
 from perflab.plots.breakdown import plot_top_kernels
 from perflab.report.alternative import LONGEST, describe
 from perflab.report.compact import Glyphs, compact
-from perflab.report.svg import inline_svg, png_of, svg_of
+from perflab.report.svg import inline_svg, svg_of
 
 TOP = pd.DataFrame({
     "name": ["a_kernel", "b_kernel"], "category": ["gemm", "attention"], "count": [2, 1],
@@ -66,7 +66,7 @@ def test_thousands_of_marks_become_one_picture() -> None:
 
 
 def test_the_alternative_of_bars_tells_each_row_with_its_numbers(bars: Figure) -> None:
-    png_of(bars)
+    svg_of(bars)
     alt = describe(bars)["alt"]
     assert alt.startswith("2 kernels take 100.0 % of all kernel time, the first alone 75.0 %.")
     assert re.search(r"a_kernel: 75\.0 % +2 × 1\.50 ms; b_kernel: 25\.0 % +1 × 1\.00 ms", alt)

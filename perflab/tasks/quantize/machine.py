@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-from pathlib import Path
 from typing import Any
 
 from perflab.analysis.model.shape import Missing, ModelShape, model_shape
 from perflab.analysis.quantization.suitability import Machine
 from perflab.capture.hardware import hardware
+from perflab.capture.machine import cpu_flags
 from perflab.capture.models import known_config
 from perflab.errors import InputError
 from perflab.experiment.spec import Model
@@ -27,7 +27,7 @@ def this_machine(flavour: str | None) -> Machine:
     if found.gpus and flavour != "cpu":
         sizes = [gpu.memory_bytes for gpu in found.gpus if gpu.memory_bytes is not None]
         return Machine.of_gpu(found.gpus[0].name, gpus=len(found.gpus), gpu_bytes=min(sizes, default=None))
-    return Machine("cpu", found.cpu, flags=_flags())
+    return Machine("cpu", found.cpu, flags=cpu_flags())
 
 
 def named_machine(name: str, count: int, memory_gib: float | None = None) -> Machine:
@@ -73,12 +73,3 @@ def checkpoint_method(study: Study, variant: Variant) -> str | None:
         return None
     found = config.get("quantization_config")
     return str(found.get("quant_method") or "") if isinstance(found, dict) else ""
-
-
-def _flags() -> frozenset[str] | None:
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() in ("flags", "Features"):
-                return frozenset(value.split())
-    return None
