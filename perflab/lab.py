@@ -43,11 +43,18 @@ def notebooks_to_work_in(here: Path) -> Path:
 
 
 def open_lab(extra: Sequence[str] = ()) -> int:
-    """Run JupyterLab until the user stops it; returns its exit status."""
+    """Run JupyterLab until the user stops it; returns its exit status.
+
+    Where the system can, JupyterLab takes the place of this process, so that what ends the one ends the other.
+    """
     here = Path.cwd()
     folder = notebooks_to_work_in(here)
     work = folder.parent if here.resolve() == folder.resolve() else here
     # JupyterLab's own news would ask the network, and the user, before anything else.
     paths = [str(_CONFIG), *filter(None, [os.environ.get("JUPYTER_CONFIG_PATH")])]
     environment = {**os.environ, places.WORK: str(work), "JUPYTER_CONFIG_PATH": os.pathsep.join(paths)}
-    return subprocess.run(lab_command(folder, folder.parent, extra), env=environment, check=False).returncode
+    command = lab_command(folder, folder.parent, extra)
+    if os.name == "posix":
+        sys.stdout.flush()
+        os.execve(command[0], command, environment)
+    return subprocess.run(command, env=environment, check=False).returncode

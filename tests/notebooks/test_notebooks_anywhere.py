@@ -1,15 +1,20 @@
 """Notebooks from any folder: papermill in a shell, an installed copy nobody may write to, a run of the user's own."""
 
+import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from perflab import lab, places
+from perflab.capture.process import free_port
 from perflab.runs import open_run
 from perflab.tasks.filled import filled_notebooks
 from perflab.tasks.find import find_runs
@@ -127,11 +132,10 @@ def test_outside_the_checkout_notebooks_are_copied_without_the_solutions(tmp_pat
 
 def test_notebooks_know_where_the_user_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = {}
-    monkeypatch.setattr(
-        "perflab.lab.subprocess.run", lambda argv, check, env: asked.update(argv=argv, env=env) or _Done
-    )
+    monkeypatch.setattr("perflab.lab.os.execve", lambda path, argv, env: asked.update(argv=argv, env=env))
+    monkeypatch.setattr("perflab.lab.subprocess.run", lambda argv, check, env: _Done)
     monkeypatch.chdir(tmp_path)
-    assert lab.open_lab() == 0
+    lab.open_lab()
     assert asked["env"][places.WORK] == str(tmp_path)
     assert f"--ServerApp.root_dir={tmp_path}" in asked["argv"], "runs, reports and notebooks in one tree"
     config = Path(asked["env"]["JUPYTER_CONFIG_PATH"].split(os.pathsep)[0]) / "labconfig" / "page_config.json"
@@ -140,3 +144,28 @@ def test_notebooks_know_where_the_user_works(tmp_path: Path, monkeypatch: pytest
 
 class _Done:
     returncode = 0
+
+
+@pytest.mark.skipif(os.name != "posix", reason="JupyterLab takes perflab's place where the system can do that")
+def test_ended_perflab_leaves_no_jupyterlab(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "perflab", "lab", "--no-browser", f"--ServerApp.port={free_port()}"]
+    with (tmp_path / "log").open("wb") as log:
+        started = subprocess.Popen(command, cwd=tmp_path, stdout=log, stderr=log, start_new_session=True)
+    try:
+        until = time.monotonic() + 60
+        while "is running at" not in (tmp_path / "log").read_text() and time.monotonic() < until:
+            time.sleep(0.2)
+        assert "is running at" in (tmp_path / "log").read_text()
+        started.terminate()
+        started.wait(30)
+        left = [one.pid for one in psutil.process_iter() if one.pid != started.pid and _group(one) == started.pid]
+        assert left == []
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(started.pid, signal.SIGKILL)
+
+
+def _group(process: psutil.Process) -> int | None:
+    with contextlib.suppress(ProcessLookupError, psutil.Error):
+        return os.getpgid(process.pid)
+    return None
