@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from perflab.capture.probe import engine_python, has_vllm
+from perflab.errors import PerflabError
+
 # How long an example takes depends on what else the machine does; a test is wrong or right, not slow.
 settings.register_profile("perflab", deadline=None)
 settings.load_profile("perflab")
@@ -50,6 +53,18 @@ def _group(file: Path) -> str:
 def root() -> Path:
     """The repository."""
     return ROOT
+
+
+@pytest.fixture(scope="session")
+def vllm() -> str:
+    """A Python that has vLLM: what tests with a real engine need."""
+    try:
+        python = engine_python()
+    except PerflabError as error:
+        pytest.skip(str(error))
+    if not has_vllm(python):
+        pytest.skip(f"vLLM is not installed in {python}; name a Python that has it in PERFLAB_VLLM_PYTHON")
+    return python
 
 
 @pytest.fixture(scope="session")

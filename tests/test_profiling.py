@@ -18,8 +18,7 @@ import pytest
 from small_runs import kineto
 
 import perflab
-from perflab.capture.probe import engine_python, has_vllm
-from perflab.errors import CaptureError, InputError, PerflabError
+from perflab.errors import CaptureError, InputError
 from perflab.runs import open_run
 from perflab.tasks.breakdown import breakdown
 
@@ -151,14 +150,9 @@ if __name__ == "__main__":
 
 
 @pytest.mark.engine
+@pytest.mark.usefixtures("vllm")
 @pytest.mark.timeout(600)
 def test_the_parents_profiler_sees_nothing_of_a_real_engine_and_ours_every_step(tmp_path, root):
-    try:
-        python = engine_python()
-    except PerflabError as error:
-        pytest.skip(str(error))
-    if not has_vllm(python):
-        pytest.skip(f"vLLM is not installed in {python}; name a Python that has it in PERFLAB_VLLM_PYTHON")
     from perflab.capture.models import ready_model
     from perflab.capture.probe import probe
     from perflab.experiment.spec import Model

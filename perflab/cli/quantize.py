@@ -6,8 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from perflab.cli import tradeoffs
-from perflab.cli.options import Commands, json_text
+from perflab.cli.options import Commands, json_text, own_files, slo_option
 
 
 def add(commands: Commands) -> None:
@@ -19,7 +18,7 @@ def add(commands: Commands) -> None:
     _make_parser(parts)
     _check_parser(parts)
     _join_parser(parts)
-    tradeoffs.add(parts)
+    _show_parser(parts)
 
 
 def _plan_parser(parts: Commands) -> None:
@@ -84,6 +83,18 @@ def _join_parser(parts: Commands) -> None:
     join.add_argument("-o", "--out", type=Path, required=True, metavar="DIR", help="where to, new or one of the study")
     join.add_argument("--json", action="store_true", help="one JSON document on stdout")
     join.set_defaults(command=_join)
+
+
+def _show_parser(parts: Commands) -> None:
+    show = parts.add_parser("show", help="memory, accuracy and speed of variants side by side, why, and what to take")
+    show.add_argument(
+        "names", nargs="+", metavar="STUDY|RUN", help="folder of a study, run directory, or the name of a recorded one"
+    )
+    slo_option(show)
+    show.add_argument("--no-why", action="store_false", dest="why", help="leave traces alone: faster, without reasons")
+    show.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    own_files(show, rules=False)
+    show.set_defaults(command=_show)
 
 
 def _study_arguments(parser: argparse.ArgumentParser) -> None:
@@ -178,4 +189,13 @@ def _join(args: argparse.Namespace) -> int:
 
     merged = merge_studies(args.folders, args.out)
     print(json_text(merged.to_json()) if args.json else terminal.quantize_merged(merged))
+    return 0
+
+
+def _show(args: argparse.Namespace) -> int:
+    from perflab import terminal
+    from perflab.tasks.quantize.tradeoffs import tradeoffs
+
+    report = tradeoffs(args.names, why=args.why, slos=dict(args.slo), thresholds=args.thresholds)
+    print(json_text(report.to_json()) if args.json else terminal.tradeoffs(report))
     return 0

@@ -11,15 +11,15 @@ from importlib.resources import files
 import numpy as np
 import pytest
 
-from perflab.capture.probe import engine_python, has_vllm, probe
-from perflab.errors import CaptureError, PerflabError
+from perflab.capture.probe import probe
+from perflab.errors import CaptureError
 from perflab.experiment.study_file import read_study
 from perflab.tasks.quantize import accuracy
 from perflab.tasks.quantize.accuracy import WORK, arrays, measure_accuracy
 from perflab.tasks.quantize.make import MADE, make_checkpoints
 from perflab.tasks.quantize.scored import read_tokens
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("vllm"), pytest.mark.timeout(1800)]
 
 STUDY = """\
 name: small
@@ -35,16 +35,6 @@ TEXTS = (
     "The parliament met in the old hall, where members argued until midnight about the price of grain and of salt. ",
     "Rivers that reach the sea slow down, drop the sand which they carried, and so build land where there was none. ",
 )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def vllm():
-    try:
-        python = engine_python()
-    except PerflabError as error:
-        pytest.skip(str(error))
-    if not has_vllm(python):
-        pytest.skip(f"vLLM is not installed in {python}; name a Python that has it in PERFLAB_VLLM_PYTHON")
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,6 @@ import psutil
 import pytest
 
 from perflab.capture.metrics import cached_prompt_tokens, increase
-from perflab.capture.probe import engine_python, has_vllm
 from perflab.capture.torch_profile import is_whole
 from perflab.errors import PerflabError
 from perflab.experiment import read_experiment
@@ -20,7 +19,7 @@ from perflab.read.step_records import read_step_records
 from perflab.runs import open_run
 from perflab.tasks.capture import dry_run, run_experiment
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("vllm"), pytest.mark.timeout(900)]
 
 TINY = """\
 name: tiny
@@ -44,16 +43,6 @@ workloads:
 """
 PROFILE = "profile: [{input_len: 32, output_len: 8, concurrency: 2, num_prompts: 4, max_steps: 6}]\n"
 SERVED = "--served-model-name"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def vllm():
-    try:
-        python = engine_python()
-    except PerflabError as error:
-        pytest.skip(str(error))
-    if not has_vllm(python):
-        pytest.skip(f"vLLM is not installed in {python}; name a Python that has it in PERFLAB_VLLM_PYTHON")
 
 
 def of_vllm():

@@ -16,13 +16,12 @@ import psutil
 import pytest
 
 from perflab.capture.models import ready_model
-from perflab.capture.probe import engine_python, has_vllm, probe
+from perflab.capture.probe import engine_python, probe
 from perflab.capture.process import Group, free_port
-from perflab.errors import PerflabError
 from perflab.experiment import read_experiment
 from perflab.runs import open_run
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("vllm"), pytest.mark.timeout(600)]
 
 SECRET = "sesame-open-sesame"
 TEST = "PERFLAB_TEST_FOLDER"
@@ -48,16 +47,6 @@ workloads:
     load: {{concurrency: [1, 2]}}
     num_prompts: {prompts}
 {end}"""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def vllm():
-    try:
-        python = engine_python()
-    except PerflabError as error:
-        pytest.skip(str(error))
-    if not has_vllm(python):
-        pytest.skip(f"vLLM is not installed in {python}; name a Python that has it in PERFLAB_VLLM_PYTHON")
 
 
 @pytest.fixture(scope="module")

@@ -9,13 +9,12 @@ import time
 import psutil
 import pytest
 
-from perflab.capture.probe import engine_python, has_vllm
-from perflab.errors import InputError, PerflabError
+from perflab.errors import InputError
 from perflab.runs import open_run
 from perflab.start.running import ended_html, state_html
 from perflab.tasks.live import LiveRun
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("vllm"), pytest.mark.timeout(600)]
 
 TEST = "PERFLAB_TEST_FOLDER"
 FILE = """\
@@ -27,16 +26,6 @@ workloads:
   - {name: short, input_lens: 32, output_lens: 8, load: {concurrency: 1}, num_prompts: 2}
   - {name: long, input_lens: 32, output_lens: 64, load: {concurrency: 2}, num_prompts: 4000}
 """
-
-
-@pytest.fixture(scope="module", autouse=True)
-def vllm():
-    try:
-        python = engine_python()
-    except PerflabError as error:
-        pytest.skip(str(error))
-    if not has_vllm(python):
-        pytest.skip(f"vLLM is not installed in {python}; name a Python that has it in PERFLAB_VLLM_PYTHON")
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 from perflab import terminal
 from perflab.capture.machine import Machine, ModelCache, Program, Space
-from perflab.capture.probe import Probe, has_vllm
+from perflab.capture.probe import Probe
 from perflab.cli import main
 from perflab.runs import Gpu, Hardware
 from perflab.tasks.doctor import ABILITIES, DoctorReport, Engine, diagnosis, doctor, lacking
@@ -164,11 +164,8 @@ def test_without_vllm_the_command_line_still_answers(
 
 
 @pytest.mark.engine
-def test_the_engine_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    from perflab.capture.probe import engine_python
-
-    if not has_vllm(engine_python()):
-        pytest.skip("no vLLM; name the Python that has it in $PERFLAB_VLLM_PYTHON")
+@pytest.mark.usefixtures("vllm")
+def test_the_engine_of_this_machine() -> None:
     report = doctor()
     assert report.engine.probe is not None
     assert report.can["run"] and report.can["profile"]
