@@ -87,5 +87,7 @@ def test_recorded_traces_are_slim_and_valid(root: Path) -> None:
         text = read_text(path)[0]
         assert '"ac2g"' not in text, f"{path} was packed without data/slim_trace.py"
         assert '"Input Strides"' not in text
-    size = sum(path.stat().st_size for path in (root / "data" / "recorded").rglob("*") if path.is_file())
-    assert size < 8_000_000
+    sizes = {path: path.stat().st_size for path in (root / "data" / "recorded").rglob("*") if path.is_file()}
+    of_studies = sum(size for path, size in sizes.items() if "studies" in path.parts)
+    # Everyone who clones the repository fetches it: a study of eight variants may take as much as four runs.
+    assert of_studies < 2_000_000 and sum(sizes.values()) - of_studies < 7_000_000
