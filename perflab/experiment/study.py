@@ -91,6 +91,28 @@ class TextSpec:
 
 
 @dataclass(frozen=True)
+class TaskSpec:
+    """A task of lm-eval (or a group of them), asked of every variant.
+
+    Attributes
+    ----------
+    name
+        As tables have it. Without `path`, and where `path` is a folder, also as lm-eval knows the task.
+    path
+        The task's own YAML file, or a folder that has it; None: a task that comes with lm-eval.
+    limit
+        Documents of each task, the first ones; None: all.
+    shots
+        Solved examples before each question; None: as the task says.
+    """
+
+    name: str
+    path: Path | None = None
+    limit: int | None = None
+    shots: int | None = None
+
+
+@dataclass(frozen=True)
 class AccuracySpec:
     """How accuracy is judged.
 
@@ -108,7 +130,7 @@ class AccuracySpec:
     kv_documents
         Documents each of those lengths is tried on.
     tasks
-        Tasks of lm-eval, where it is installed.
+        Tasks of lm-eval, which has to be in the engine's Python.
     """
 
     text: TextSpec = TextSpec()
@@ -117,7 +139,7 @@ class AccuracySpec:
     top_k: int | None = None
     kv_prefixes: tuple[int, ...] = (64, 128, 256, 448)
     kv_documents: int = 16
-    tasks: tuple[str, ...] = ()
+    tasks: tuple[TaskSpec, ...] = ()
 
 
 @dataclass(frozen=True)

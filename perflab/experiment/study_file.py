@@ -22,6 +22,7 @@ from perflab.experiment.study import (
     CalibrationSpec,
     KvSpec,
     Study,
+    TaskSpec,
     TextSpec,
     Variant,
 )
@@ -275,7 +276,7 @@ def _accuracy(top: Table, longest: Any) -> AccuracySpec | None:
         top_k=_top_k(table),
         kv_prefixes=prefixes,
         kv_documents=table.integer("kv_documents", default.kv_documents),
-        tasks=_names(table, "tasks"),
+        tasks=_tasks(table),
     )
 
 
@@ -287,14 +288,50 @@ def _top_k(table: Table) -> int | None:
     return table.integer("top_k", 1)
 
 
-def _names(table: Table, key: str) -> tuple[str, ...]:
-    if key not in table:
+def _tasks(table: Table) -> tuple[TaskSpec, ...]:
+    node = table.nodes.get("tasks")
+    if node is None:
         return ()
-    found = table.value(key)
-    items = found if isinstance(found, list) else [found]
-    if not items or not all(isinstance(item, str) and item.strip() for item in items):
-        table.complain(key, "must be names, as [arc_easy, hellaswag]")
-    return tuple(items)
+    nodes = [node] if isinstance(node, yaml.ScalarNode) and plain(node) is not None else table.sequence("tasks")
+    found: list[TaskSpec] = []
+    for index, item in enumerate(nodes):
+        one = _task(table, item, index)
+        if any(other.name == one.name for other in found):
+            table.source.complain(item, f"task {one.name!r} is there twice; give one of them another name")
+        found.append(one)
+    return tuple(found)
+
+
+def _task(table: Table, node: yaml.Node, index: int) -> TaskSpec:
+    where = f"{table.place('tasks')}[{index}]"
+    if isinstance(node, yaml.ScalarNode):
+        name = plain(node)
+        if not isinstance(name, str) or not name.strip():
+            table.source.complain(node, f"{where} must be the name of a task of lm-eval, as arc_easy")
+        return TaskSpec(name.strip())
+    one = Table(table.source, node, where, ("name", "path", "limit", "shots"))
+    given = one.text("name")
+    if given is None:
+        one.complain("name", "is missing: the name of a task of lm-eval, or of your own at `path`")
+    return TaskSpec(
+        name=given.strip(),
+        path=_task_path(one),
+        limit=one.integer("limit", 1) if "limit" in one else None,
+        shots=one.integer("shots", 0, at_least=0) if "shots" in one else None,
+    )
+
+
+def _task_path(table: Table) -> Path | None:
+    given = table.text("path")
+    if given is None:
+        return None
+    path = Path(given).expanduser()
+    path = path if path.is_absolute() else table.source.path.parent / path
+    if not path.exists():
+        table.complain("path", f"names {given!r}, and there is no such file or folder")
+    if path.is_file() and path.suffix not in (".yaml", ".yml"):
+        table.complain("path", f"names {given!r}; a task is a .yaml file, or in a folder that holds it")
+    return path.resolve()
 
 
 def _calibration(top: Table) -> CalibrationSpec:
