@@ -23,7 +23,7 @@ _FOLDER = HOSTED / "scoring"
 _SCRIPTS: Mapping[Executor, str] = {"vllm": "score_tokens.py", "transformers": "score_decompressed.py"}
 # Room for some windows; the rest of a GPU is left to the comparison itself.
 KV_BYTES = 2 << 30
-_CPU_KV_BYTES = 512 << 20
+CPU_KV_BYTES = 512 << 20
 # What would change how prompts run one at a time, or is set below.
 _NOT_TAKEN = frozenset({
     "max_model_len", "max_num_seqs", "max_num_batched_tokens", "enable_prefix_caching", "gpu_memory_utilization",
@@ -80,27 +80,45 @@ def score(job: ScoreJob, probe: Probe, work: Path, tick: Callable[[int, int], No
     CaptureError
         With the last error of the engine's log, which stays in `work`.
     """
-    out, log, progress = (work / f"{job.name}{end}" for end in (".npz", ".log", ".progress"))
+    out = work / f"{job.name}.npz"
+    env = probe.engine_environment(offline=Path(job.model).is_dir(), extra=job.env)
+    document = _document(job, probe, work, out)
+    status, why, log = run_hosted(_SCRIPTS[job.executor], job.name, document, probe, env, work, tick)
+    if status != 0 or not out.is_file():
+        raise CaptureError(say("quantize_accuracy.failed", name=job.name, why=why, log=log))
+    return out
+
+
+def run_hosted(
+    script: str,
+    name: str,
+    document: Mapping[str, Any],
+    probe: Probe,
+    env: dict[str, str],
+    work: Path,
+    tick: Callable[[int, int], None],
+) -> tuple[int | None, str, Path]:
+    """Run one of the scripts of `hosted/scoring` on a job; its exit status, why it ended where it failed, its log.
+
+    The job lies beside its log in `work`; besides what `document` says it names the file of its progress.
+    """
+    log, progress, file = (work / f"{name}{end}" for end in (".log", ".progress", ".job.json"))
     for old in (log, progress):
         old.unlink(missing_ok=True)
-    file = work / f"{job.name}.job.json"
-    file.write_text(json.dumps(_document(job, probe, work, out, progress)), encoding="utf-8")
-    env = probe.engine_environment(offline=Path(job.model).is_dir(), extra=job.env)
+    file.write_text(json.dumps({**document, "progress": str(progress)}), encoding="utf-8")
     env["PYTHONPATH"] = os.pathsep.join([*filter(None, [env.get("PYTHONPATH")]), str(_FOLDER)])
     if probe.flavour == "cpu":
         env.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
         # vLLM leaves a core to a server's front end; here there is none.
         env.setdefault("OMP_NUM_THREADS", str(psutil.cpu_count(logical=False) or 1))
-    with Group([probe.python, str(_FOLDER / _SCRIPTS[job.executor]), str(file)], env, log) as group:
+    with Group([probe.python, str(_FOLDER / script), str(file)], env, log) as group:
         while group.wait(0.5) is None:
             tick(*_done(progress))
         status, ending = group.exit_status, group.ending
-    if status != 0 or not out.is_file():
-        raise CaptureError(say("quantize_accuracy.failed", name=job.name, why=why_ended(status, ending, log), log=log))
-    return out
+    return status, "" if status == 0 else why_ended(status, ending, log), log
 
 
-def _document(job: ScoreJob, probe: Probe, work: Path, out: Path, progress: Path) -> dict[str, Any]:
+def _document(job: ScoreJob, probe: Probe, work: Path, out: Path) -> dict[str, Any]:
     args = {key: value for key, value in job.args.items() if key not in _NOT_TAKEN}
     args |= {
         "max_model_len": job.window + 8,
@@ -110,7 +128,7 @@ def _document(job: ScoreJob, probe: Probe, work: Path, out: Path, progress: Path
         "enable_chunked_prefill": True,
         "max_logprobs": 1,
         "async_scheduling": False,
-        "kv_cache_memory_bytes": _CPU_KV_BYTES if probe.flavour == "cpu" else KV_BYTES,
+        "kv_cache_memory_bytes": CPU_KV_BYTES if probe.flavour == "cpu" else KV_BYTES,
     }
     if job.trust_remote_code:
         args["trust_remote_code"] = True
@@ -118,7 +136,7 @@ def _document(job: ScoreJob, probe: Probe, work: Path, out: Path, progress: Path
         "model": job.model, "args": args, "documents": str(work / "documents.json"),
         "windows": str(work / "windows.json"), "window": job.window, "tokens": job.tokens, "role": job.role,
         "reference": str(work / "reference"), "top_k": job.top_k, "decode": job.decode, "out": str(out),
-        "progress": str(progress), "limit": job.limit,
+        "limit": job.limit,
     }  # fmt: skip
 
 

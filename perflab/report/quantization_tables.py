@@ -249,6 +249,26 @@ def accuracy_table(report: TradeoffReport) -> pd.DataFrame:
     return _numbers(table.drop(columns=empty))
 
 
+def tasks_table(report: TradeoffReport) -> pd.DataFrame:
+    """A row a variant, task of lm-eval and metric, paired with the baseline by document; empty where none was run."""
+    rows = [
+        {
+            "model": model_name(task_of.place), "variant": variant.label, "task": task.name,
+            "metric": task.metric or None, "documents": task.documents,
+            "baseline": task.baseline and task.baseline.value, "score": task.value and task.value.value,
+            "difference": task.difference and words.difference(task.difference), "answers lost": task.lost,
+            "answers won": task.won, "verdict": words.task_word(task),
+        }
+        for one in report.comparisons
+        for variant in one.variants
+        if (task_of := variant.accuracy) is not None
+        for task in task_of.tasks
+        if variant.name != BASELINE or task.failed
+    ]  # fmt: skip
+    table = pd.DataFrame(rows)
+    return table.astype(dict.fromkeys(("documents", "answers lost", "answers won"), "Int64")) if len(table) else table
+
+
 def _kl(one: Estimate, bound: bool) -> str:
     ends = "" if one.low is None or one.high is None else f" ({one.low:.4f} to {one.high:.4f})"
     return f"{'at least ' if bound else ''}{one.value:.4f}{ends}"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from perflab import units
 from perflab.analysis.quantization import words
 from perflab.analysis.quantization.estimate import Estimate
+from perflab.analysis.quantization.task_scores import TaskScore
 from perflab.analysis.quantization.tradeoffs import BASELINE, Comparison, Kv, Memory, Variant
 from perflab.messages import say
 from perflab.tasks.quantize.tradeoffs import TradeoffReport
@@ -25,7 +26,9 @@ def tradeoffs(report: TradeoffReport) -> str:
 
 def _comparison(one: Comparison) -> str:
     parts = [f"{one.place.source or 'runs'}: {one.place.label}"]
-    parts += [block for block in (_memory(one), _accuracy(one), *(_speed(one, kv) for kv in one.kvs)) if block]
+    parts += [
+        block for block in (_memory(one), _accuracy(one), _tasks(one), *(_speed(one, kv) for kv in one.kvs)) if block
+    ]
     sentences = [
         *words.duel_sentences(one), *words.end_sentences(one), *words.split_sentences(one),
         *(line for variant in one.variants if variant.name != BASELINE for line in words.reason_sentences(variant)),
@@ -79,6 +82,30 @@ def _accuracy(one: Comparison) -> str:
     head = ["variant", "perplexity", "rise", "same top token", "KL nats/token", "tokens", "executed by"]
     notes = dict.fromkeys(note for v in one.variants if v.accuracy for note in v.accuracy.notes)
     return "\n".join(["Accuracy against the baseline", table(head, rows), *(_line(note) for note in notes)])
+
+
+def _tasks(one: Comparison) -> str:
+    """Tasks of lm-eval; the baseline's own rows only where nothing is compared with it."""
+    scored = [(variant, task) for variant in one.variants if variant.accuracy for task in variant.accuracy.tasks]
+    shown = [pair for pair in scored if pair[0].name != BASELINE or pair[1].failed] or scored
+    if not shown:
+        return ""
+    head = ["variant", "task", "metric", "documents", "baseline", "score", "difference", "lost", "won", "verdict"]
+    rows = [_task_row(variant, task) for variant, task in shown]
+    failed = dict.fromkeys(task.failed for _, task in shown if task.failed)
+    notes = dict.fromkeys(f"{task.name}: {note}" for _, task in shown for note in task.notes)
+    title = "Tasks of lm-eval, paired with the baseline by document (95 % interval over documents)"
+    return "\n".join([title, table(head, rows, left=3), *(_line(text) for text in (*failed, *notes))])
+
+
+def _task_row(variant: Variant, one: TaskScore) -> list[str]:
+    return [
+        variant.label, one.name, one.metric or "-", count(one.documents),
+        number(None if one.baseline is None else one.baseline.value, 3),
+        number(None if one.value is None else one.value.value, 3),
+        "-" if one.difference is None else words.difference(one.difference), count(one.lost), count(one.won),
+        words.task_word(one),
+    ]  # fmt: skip
 
 
 def _kl(one: Estimate) -> str:

@@ -16,6 +16,7 @@ from perflab.analysis.quantization.crossing import Crossing
 from perflab.analysis.quantization.estimate import Estimate
 from perflab.analysis.quantization.ideal import Vanishing
 from perflab.analysis.quantization.kv_split import KvSplit
+from perflab.analysis.quantization.task_scores import TaskScore
 from perflab.units import NS_PER_MS
 
 Kv = Literal["pinned", "free"]
@@ -162,6 +163,8 @@ class Accuracy:
         The verdict in words.
     label
         Of the format that was scored, where it is told: another model's format of the same name may differ in detail.
+    tasks
+        Scores on tasks of lm-eval, one a task and metric.
     """
 
     place: Place
@@ -180,6 +183,7 @@ class Accuracy:
     sentence: str = ""
     label: str = ""
     notes: tuple[str, ...] = ()
+    tasks: tuple[TaskScore, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """All of it."""
@@ -190,7 +194,7 @@ class Accuracy:
         return {
             **parts, "kl_is_lower_bound": self.kl_is_lower_bound, "tokens": self.tokens, "documents": self.documents,
             "text": self.text or None, "executed": self.executed or None, "verdict": self.sentence or None,
-            "notes": list(self.notes), **self.place.to_json(),
+            "notes": list(self.notes), "tasks": [one.to_json() for one in self.tasks], **self.place.to_json(),
         }  # fmt: skip
 
 

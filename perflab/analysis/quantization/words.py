@@ -10,6 +10,7 @@ from perflab.analysis.quantization.claims import Confronted, Seen
 from perflab.analysis.quantization.crossing import Crossing
 from perflab.analysis.quantization.estimate import Estimate
 from perflab.analysis.quantization.recommend import Candidate, Recommendation
+from perflab.analysis.quantization.task_scores import TaskScore
 from perflab.analysis.quantization.tradeoffs import BASELINE, Accuracy, Comparison, Duel, Ends, KernelPart, Variant
 from perflab.knowledge.matmul_kernels import matmul_of_log
 from perflab.messages import say
@@ -292,6 +293,17 @@ def rise(ratio: Estimate) -> str:
     if ratio.low is None or ratio.high is None:
         return value
     return f"{value} ({(ratio.low - 1) * 100:+.2f} to {(ratio.high - 1) * 100:+.2f})"
+
+
+def difference(one: Estimate) -> str:
+    """A difference of scores: `-0.025 (-0.100 to +0.050)`."""
+    value, low, high = (None if end is None else f"{end:+.3f}" for end in (one.value, one.low, one.high))
+    return f"{value}" if low is None or high is None else f"{value} ({low} to {high})"
+
+
+def task_word(one: TaskScore) -> str:
+    """What a task's difference comes to, in a word or two; `not run` where it failed."""
+    return say(f"tradeoffs.task.{'failed' if one.failed else one.word or 'baseline'}")
 
 
 def shares(one: Estimate) -> str:

@@ -27,6 +27,7 @@ from perflab.runs import now
 from perflab.tasks.quantize.experiments import served_model, variant_args
 from perflab.tasks.quantize.folder import StudyFolder
 from perflab.tasks.quantize.judged import Judged, judged, record
+from perflab.tasks.quantize.lm_tasks import measure_tasks
 from perflab.tasks.quantize.scored import CONTROL as CONTROL_FILE
 from perflab.tasks.quantize.scored import read_control, read_tokens, write_baseline, write_variant
 from perflab.tasks.quantize.texts import Text, text_to_score
@@ -41,12 +42,13 @@ _Arrays = dict[str, np.ndarray]
 
 @dataclass
 class Measured:
-    """What a call did: variants judged, those that were before, those that cannot be and why."""
+    """What a call did: variants judged, those that were before, those that cannot be and why; those asked tasks."""
 
     judged: dict[str, Path] = field(default_factory=dict)
     there: dict[str, Path] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
 
 
 def measure_accuracy(
@@ -92,14 +94,17 @@ def measure_accuracy(
         raise InputError(say("quantize_accuracy.not_asked"), path=study.path)
     if study.is_shape_only:
         raise InputError(say("quantize.no_accuracy_of_shapes"), path=study.path)
-    if spec.tasks:
-        said(say("quantize_accuracy.no_tasks", tasks=", ".join(spec.tasks)))
     session = _Session(study, spec, StudyFolder(Path(folder).resolve()), said, margin)
     found = session.run(variants, deadline)
     if not keep and not found.failed and session.is_complete():
         shutil.rmtree(session.work, ignore_errors=True)
     if found.failed and not found.judged and not found.there:
         raise CaptureError(next(iter(found.failed.values())))
+    if spec.tasks:
+        asked = measure_tasks(study, session.place, session.engine, said, variants=variants, deadline=deadline)
+        found.asked = asked.done
+        found.left_out |= {say("quantize_tasks.of", name=name): why for name, why in asked.left_out.items()}
+        found.failed |= asked.failed
     return found
 
 
@@ -282,10 +287,20 @@ class _Session:
             args=variant_args(self.study, variant, self.engine.vllm_version), flavour=self.engine.flavour,
             machine=hardware(),
         )  # fmt: skip
-        told = record(facts, judged(facts)) | {"key": self.key(), "perflab": __version__, "made_at": now()}
         target = self.folder / name
+        told = record(facts, judged(facts)) | {"key": self.key(), "perflab": __version__, "made_at": now()}
+        told |= kept_tasks(target)
         target.mkdir(parents=True, exist_ok=True)
         write_whole(target / ACCURACY, json.dumps(told, indent=1, ensure_ascii=False) + "\n")
+
+
+def kept_tasks(target: Path) -> dict[str, Any]:
+    """Tasks that an earlier `accuracy.json` tells: they have keys of their own."""
+    try:
+        found = json.loads((target / ACCURACY).read_text(encoding="utf-8")).get("tasks")
+    except (OSError, ValueError, AttributeError):
+        found = None
+    return {"tasks": found} if found else {}
 
 
 def arrays(path: Path) -> _Arrays:

@@ -11,6 +11,7 @@ from typing import Any
 
 from perflab.analysis.quantization.estimate import Estimate
 from perflab.analysis.quantization.recognised import format_label
+from perflab.analysis.quantization.task_scores import TaskScore
 from perflab.analysis.quantization.tradeoffs import BASELINE, Accuracy, Place
 from perflab.knowledge.quantization_formats import format_named
 from perflab.messages import say
@@ -52,7 +53,6 @@ def _shown(folder: Path) -> str:
 def _accuracy(told: Mapping[str, Any], source: Source, model: str) -> Accuracy:
     engine, text, named = (_part(told, name) for name in ("engine", "text", "model"))
     decoding, control = _part(told, "decoding"), _part(told, "control")
-    notes = told.get("notes")
     place = Place(
         source=source.name,
         model=model or str(named.get("name") or named.get("id") or "unknown model"),
@@ -75,8 +75,40 @@ def _accuracy(told: Mapping[str, Any], source: Source, model: str) -> Accuracy:
         text=str(text.get("what") or ""),
         executed=str(told.get("executed") or told.get("executed_by") or ""),
         sentence=str(_part(told, "verdict").get("sentence") or ""),
-        notes=tuple(note for note in notes if isinstance(note, str)) if isinstance(notes, list) else (),
+        notes=_texts(told.get("notes")),
+        tasks=_tasks(told.get("tasks")),
     )
+
+
+def _tasks(told: Any) -> tuple[TaskScore, ...]:
+    """Entries of tasks; what is none of ours is passed over."""
+    entries = told if isinstance(told, list) else []
+    return tuple(_task(one) for one in entries if isinstance(one, Mapping) and isinstance(one.get("name"), str))
+
+
+def _task(one: Mapping[str, Any]) -> TaskScore:
+    flips, verdict, shots = _part(one, "flips"), _part(one, "verdict"), one.get("shots")
+    return TaskScore(
+        name=one["name"],
+        metric=str(one.get("metric") or ""),
+        tasks=_texts(one.get("tasks")),
+        shots=tuple(n for n in shots if _whole(n) is not None) if isinstance(shots, list) else (),
+        documents=_whole(one.get("documents")),
+        value=_estimate(one.get("value")),
+        baseline=_estimate(one.get("baseline")),
+        difference=_estimate(one.get("difference")),
+        lost=_whole(flips.get("lost")),
+        won=_whole(flips.get("won")),
+        flips_p=_number(flips.get("p")),
+        word=str(verdict.get("word") or ""),
+        sentence=str(verdict.get("sentence") or ""),
+        notes=_texts(one.get("notes")),
+        failed=str(one.get("failed") or ""),
+    )
+
+
+def _texts(told: Any) -> tuple[str, ...]:
+    return tuple(one for one in told if isinstance(one, str)) if isinstance(told, list) else ()
 
 
 def _label(told: Mapping[str, Any], variant: str) -> str:

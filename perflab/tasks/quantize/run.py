@@ -314,6 +314,8 @@ def _accuracy(
         return
     if found.judged:
         visit.did(f"accuracy {', '.join(found.judged)}")
+    if found.asked:
+        visit.did(f"tasks {', '.join(found.asked)}")
     outcome.notes += [say("quantize.not_judged", name=name, why=why) for name, why in found.left_out.items()]
     for name, why in found.failed.items():
         visit.failed(f"accuracy {name}", why)
