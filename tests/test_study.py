@@ -7,6 +7,7 @@ import pytest
 from perflab import places
 from perflab.errors import InputError
 from perflab.experiment.spec import Load, Slos
+from perflab.experiment.study import TaskSpec
 from perflab.experiment.study_file import is_study_file, read_study
 from perflab.knowledge.quantization_formats import format_named, format_names
 
@@ -84,6 +85,15 @@ def test_what_is_left_out(tmp_path):
         (("top_k: 20", "top_k: many"), 20, "all"),
         (("tokens: 5000", "tokens: 5000, window: 4096"), 20, "over engine.args.max_model_len"),
         (("tokens: 5000", "tokens: 5000, text: [none.txt]"), 20, "no such file"),
+        (("tokens: 5000", "tokens: 5000, tasks: []"), 20, "an empty list"),
+        (("tokens: 5000", "tokens: 5000, tasks: [7]"), 20, "the name of a task"),
+        (("tokens: 5000", "tokens: 5000, tasks: [a, {name: a, limit: 3}]"), 20, "there twice"),
+        (("tokens: 5000", "tokens: 5000, tasks: [{limit: 3}]"), 20, "tasks.0..name is missing"),
+        (("tokens: 5000", "tokens: 5000, tasks: [{name: a, limit: 0}]"), 20, "at least 1"),
+        (("tokens: 5000", "tokens: 5000, tasks: [{name: a, shots: -1}]"), 20, "at least 0"),
+        (("tokens: 5000", "tokens: 5000, tasks: [{name: a, fewshot: 1}]"), 20, "unknown key accuracy.tasks.0..fewshot"),
+        (("tokens: 5000", "tokens: 5000, tasks: [{name: a, path: no.yaml}]"), 20, "no such file or folder"),
+        (("tokens: 5000", "tokens: 5000, tasks: [{name: a, path: study.yaml.txt}]"), 20, "no such file"),
         (("interactive:", "interactiv:"), 22, "did you mean interactive"),
         (("format: awq", "format: awk"), 7, "did you mean awq"),
         (("args: {dtype: float16}", "algorithm: awq"), 7, "no checkpoint is made"),
@@ -97,6 +107,23 @@ def test_a_mistake_is_named_with_its_line(tmp_path, change, line, says):
     with pytest.raises(InputError, match=says) as caught:
         read_study(write(tmp_path, text))
     assert caught.value.line == line
+
+
+def test_tasks_are_names_or_mappings(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "one.yaml").write_text("task: one")
+    (tmp_path / "mine" / "one.jsonl").write_text("{}")
+    asked = "[arc_easy, {name: mine, path: mine/one.yaml, limit: 200, shots: 0}, {name: one, path: mine}]"
+    found = read_study(write(tmp_path, GOOD.replace("top_k: 20", f"top_k: 20, tasks: {asked}"))).accuracy.tasks
+    assert found == (
+        TaskSpec("arc_easy"),
+        TaskSpec("mine", tmp_path / "mine" / "one.yaml", 200, 0),
+        TaskSpec("one", tmp_path / "mine"),
+    )
+    alone = read_study(write(tmp_path, GOOD.replace("top_k: 20", "top_k: 20, tasks: arc_easy")))
+    assert alone.accuracy.tasks == (TaskSpec("arc_easy"),)
+    with pytest.raises(InputError, match=r"a task is a \.yaml file"):
+        read_study(write(tmp_path, GOOD.replace("top_k: 20", "top_k: 20, tasks: [{name: a, path: mine/one.jsonl}]")))
 
 
 def test_a_workload_without_a_server_is_refused(tmp_path):
