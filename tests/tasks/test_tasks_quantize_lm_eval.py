@@ -260,10 +260,31 @@ def test_what_was_answered_before_the_engine_died_is_kept(played):
     assert engine.jobs == [("kv-fp8", ["one"])]
 
 
+def test_other_questions_than_the_baselines_are_not_paired(played):
+    study, place, engine = played
+    measure_tasks(study, place, engine)
+    base = told(place, "baseline")
+    base["tasks"][1]["asked"] = "of another lm-eval"
+    (place.path / "accuracy" / "baseline" / "accuracy.json").write_text(json.dumps(base))
+    own = told(place, "kv-fp8")
+    own["tasks"].pop()
+    (place.path / "accuracy" / "kv-fp8" / "accuracy.json").write_text(json.dumps(own))
+    found = measure_tasks(study, place, engine)
+    assert "task two asked the baseline other documents" in found.failed["kv-fp8, two"]
+    one, two = told(place, "kv-fp8")["tasks"]
+    assert one["verdict"]["word"] == "identical" and two["failed"]
+    # As the sentence says.
+    (place.path / "accuracy" / "baseline" / "accuracy.json").write_text(json.dumps({**base, "tasks": []}))
+    assert not measure_tasks(study, place, engine).failed
+
+
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        ({"failed": "unknown", "why": "two", "near": ["too"]}, "lm-eval has no task two; did you mean too?"),
+        (
+            {"failed": "unknown", "why": "two", "near": ["too"]},
+            "lm-eval has no task two (did you mean too?); a task of",
+        ),
         ({"failed": "data", "why": "ConnectionError: Couldn't reach 'x'"}, "data set of task two cannot be loaded"),
         ({"rows": {}, "left_out": ["word_perplexity"]}, "no metric that is a mean over documents (only word_perp"),
         ({"failed": "run", "why": "ValueError: odd"}, "task two failed: ValueError: odd"),
@@ -278,7 +299,7 @@ def test_a_task_that_fails_with_the_baseline_is_told_once(played, capsys, answer
     assert list(found.failed) == ["two"] and said in found.failed["two"]
     assert sum(said in line for line in heard) == 1
     assert main(["quantize", "show", str(place.path)]) == 0
-    assert "not run" in capsys.readouterr().out
+    assert "no score" in capsys.readouterr().out
 
 
 def test_without_lm_eval_the_text_stays_judged(played, monkeypatch):

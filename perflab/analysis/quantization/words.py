@@ -302,7 +302,7 @@ def difference(one: Estimate) -> str:
 
 
 def task_word(one: TaskScore) -> str:
-    """What a task's difference comes to, in a word or two; `not run` where it failed."""
+    """What a task's difference comes to, in a word or two; `no score` where it failed."""
     return say(f"tradeoffs.task.{'failed' if one.failed else one.word or 'baseline'}")
 
 

@@ -23,7 +23,7 @@ from perflab.capture.cache import write_whole
 from perflab.capture.models import ready_model
 from perflab.capture.probe import Probe
 from perflab.capture.task_scoring import TaskJob, answers, ask_tasks, need_lm_eval
-from perflab.errors import CaptureError, InputError
+from perflab.errors import CaptureError, InputError, SchemaError
 from perflab.experiment.study import Study, TaskSpec, Variant
 from perflab.messages import say
 from perflab.tasks.quantize.experiments import served_model, variant_args
@@ -176,30 +176,39 @@ class _Session:
         )  # fmt: skip
 
     def take(self, name: str, keys: Mapping[str, str]) -> None:
-        """Judge what a job answered, write it, and forget the answer."""
+        """Judge what a job answered and write it; what was taken once is not taken again."""
         given = answers(self.work, name)
+        (self.work / f"{name}.json").unlink(missing_ok=True)
         fresh = {task: one for task, one in given.items() if keys.get(task) == one.get("key")}
         for spec in self.specs:
             if spec.name in fresh:
                 self.add(name, spec, fresh[spec.name])
-        (self.work / f"{name}.json").unlink(missing_ok=True)
 
     def add(self, name: str, spec: TaskSpec, answer: Mapping[str, Any]) -> None:
         """Judge one task and write it into the variant's two files."""
-        rows = answer.get("rows") or {}
-        if rows.get("value"):
-            mine = pd.DataFrame({"name": spec.name, **rows})[list(COLUMNS)]
-            old = self.scores(name)
-            write_scores(self.folder / name, pd.concat([old[old["name"] != spec.name], mine], ignore_index=True))
-            entries = self.entries(name, spec, answer, self.scores(name))
-        else:
-            why = failure(spec, answer)
-            entries = [{"name": spec.name, "failed": why}]
-            self.fail(spec.name if name == self.study.baseline.name else f"{name}, {spec.name}", why)
+        try:
+            entries = self.judged(name, spec, answer)
+        except (InputError, SchemaError) as error:
+            entries = [{"name": spec.name, "failed": str(error)}]
+            self.fail(spec.name if name == self.study.baseline.name else f"{name}, {spec.name}", str(error))
         whole = self.told(name) or {}
         others = [one for one in whole.get("tasks") or [] if one.get("name") != spec.name]
         asked = {"key": answer["key"], "lm_eval": answer.get("lm_eval")}
         self.tell(name, [*others, *({**one, **asked} for one in entries)])
+
+    def judged(self, name: str, spec: TaskSpec, answer: Mapping[str, Any]) -> list[_Entry]:
+        """Write the scores of a task; returns its entries."""
+        rows = answer.get("rows") or {}
+        if not rows.get("value"):
+            raise InputError(failure(spec, answer))
+        base = self.told(self.study.baseline.name) or {}
+        theirs = {one.get("asked") for one in base.get("tasks") or [] if one.get("name") == spec.name}
+        if name != self.study.baseline.name and theirs != {answer.get("asked")}:
+            raise InputError(say("quantize_tasks.other_questions", task=spec.name))
+        mine = pd.DataFrame({"name": spec.name, **rows})[list(COLUMNS)]
+        old = self.scores(name)
+        write_scores(self.folder / name, pd.concat([old[old["name"] != spec.name], mine], ignore_index=True))
+        return self.entries(name, spec, answer, self.scores(name))
 
     def entries(self, name: str, spec: TaskSpec, answer: Mapping[str, Any], scores: pd.DataFrame) -> list[_Entry]:
         """An entry a metric."""

@@ -53,7 +53,7 @@ def failure(spec: TaskSpec, answer: Mapping[str, Any]) -> str:
     kind, why = answer.get("failed"), str(answer.get("why") or "")
     if kind == "unknown":
         near = answer.get("near") or []
-        more = say("quantize_tasks.near", names=", ".join(near)) if near else ""
+        more = f" {say('quantize_tasks.near', names=', '.join(near))}" if near else ""
         return say(f"quantize_tasks.{'unknown' if spec.path is None else 'not_in_folder'}", task=spec.name,
                    path=spec.path, near=more)  # fmt: skip
     if kind == "data":
