@@ -29,6 +29,11 @@ def say(name: str, /, language: str = DEFAULT_LANGUAGE, **fields: Any) -> str:
     return catalogue(language)[name].format(**fields).strip()
 
 
+def capital(sentence: str) -> str:
+    """The sentence with a capital first letter, the rest as it is."""
+    return sentence[:1].upper() + sentence[1:]
+
+
 def _flatten(tree: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     pairs: list[tuple[str, str]] = []
     for key, value in tree.items():

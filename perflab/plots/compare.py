@@ -75,7 +75,7 @@ def plot_step_changes(
     style.head_figure(figure, step_change_title(phases[0]), _changes_subtitle(phases))
     for ax, one in zip(panels[:, 0], phases, strict=True):
         plot_step_change(one, baseline=baseline, candidate=candidate, ax=ax)
-        gpu = f", without late launches and waiting {_minus(f'{one.shown.gpu_change:+.1%}')}"
+        gpu = f", without late launches and waiting {_percent(one.shown.gpu_change)}"
         tells = abs(one.shown.gpu_change - one.shown.change) > 0.02
         ax.set_title(f"{one.phase}: {_steps(one)}{gpu if tells else ''}", fontsize=9.5, fontweight="bold", loc="left")
     return figure
@@ -210,6 +210,10 @@ def _text(ax: Axes, x: float, y: float, text: str, *, bold: bool, offset: float 
     )  # fmt: skip
 
 
+def _percent(change: float) -> str:
+    return _minus(f"{change * 100:+.1f}\N{NO-BREAK SPACE}%")
+
+
 def _minus(text: str) -> str:
     return text.replace("-", "−", 1)
 
@@ -228,7 +232,7 @@ def _measured(one: PhaseComparison) -> str:
     ]
     text = f"Mean of {_steps(one)}, {kind}; every instant counted once; one profiling pass a side"
     if abs(one.shown.gpu_change - one.shown.change) > 0.02:
-        text += f"; without late launches and waiting {_minus(f'{one.shown.gpu_change:+.1%}')}"
+        text += f"; without late launches and waiting {_percent(one.shown.gpu_change)}"
     return text
 
 

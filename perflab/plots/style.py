@@ -27,6 +27,9 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.text import Text
+from matplotlib.ticker import ScalarFormatter
+
+from perflab.messages import capital as capital
 
 INK, MUTED, LINE, GRID, PAPER, IDLE = "#1f2328", "#57606a", "#8c959f", "#e6e9ed", "#ffffff", "#d8dde3"
 OTHER = "#4b5563"
@@ -105,7 +108,7 @@ _FONTS = ("Inter", "Source Sans 3", "Noto Sans", "Open Sans", "Helvetica Neue", 
 _FALLBACK_FONTS = ("Noto Sans CJK SC", "PingFang SC", "Microsoft YaHei", "DejaVu Sans")
 
 P = ParamSpec("P")
-R = TypeVar("R")
+R = TypeVar("R", bound=Artist)
 
 
 @functools.lru_cache(maxsize=1)
@@ -126,9 +129,28 @@ def styled(draw: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(draw)
     def inner(*args: P.args, **kwargs: P.kwargs) -> R:
         with mpl.rc_context(rc()):
-            return draw(*args, **kwargs)
+            drawn = draw(*args, **kwargs)
+            _group_thousands(figure_of(drawn))
+            return drawn
 
     return inner
+
+
+class _Grouped(ScalarFormatter):
+    """Ticks as matplotlib writes them, whole thousands with the separators that all other numbers have."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        told = str(super().__call__(x, pos))
+        if abs(x) < 1000 or not told.lstrip("\N{MINUS SIGN}-").isdecimal():
+            return told
+        return f"{x:,.0f}".replace("-", "\N{MINUS SIGN}")
+
+
+def _group_thousands(figure: Figure) -> None:
+    for axis in (one for ax in figure.axes for one in (ax.xaxis, ax.yaxis)):
+        # What a figure formats itself stays; shared axes share a formatter, which may have been replaced already.
+        if type(axis.get_major_formatter()) is ScalarFormatter and axis.get_scale() == "linear":
+            axis.set_major_formatter(_Grouped(useOffset=False))
 
 
 def axes(ax: Axes | None, width: float = WIDTH, height: float = 3.0) -> Axes:
@@ -150,11 +172,6 @@ def figure_of(artist: Artist) -> Figure:
 def word(name: str) -> str:
     """A category, component or phase as a reader reads it."""
     return WORDS.get(name, name)
-
-
-def capital(sentence: str) -> str:
-    """The sentence with a capital first letter, the rest as it is."""
-    return sentence[:1].upper() + sentence[1:]
 
 
 def join(words: Sequence[str]) -> str:

@@ -20,6 +20,7 @@ from perflab.messages import say
 from perflab.plots import style
 from perflab.report.gpu_views import answer_table
 from perflab.report.points import named_points
+from perflab.report.rank_views import waiting_share
 from perflab.report.views import pass_names, run_name
 from perflab.tasks.breakdown import BreakdownReport
 from perflab.tasks.compare import CompareReport
@@ -27,6 +28,8 @@ from perflab.tasks.latency import LatencyReport
 from perflab.tasks.machines import in_order, is_cpu, machine_at
 
 _PHASES = ("decode", "mixed", "prefill", "all")
+_MUCH = 0.25
+"""Share of waiting in communication from which on it is told with it."""
 _WORK = {
     "GEMM share": "GEMM", "MoE share": "MoE", "attention share": "attention", "other compute share": "other compute",
     "KV and copies share": "KV cache writes and copies", "comm. share": "communication", "idle share": "idle time",
@@ -123,7 +126,12 @@ def ranks_answer(report: BreakdownReport) -> Answer:
         "low": units.show_share(low["comm. share"]), "high": units.show_share(high["comm. share"]),
     }  # fmt: skip
     tile = Tile(say("answer.ranks.tile", phase=phase), str(fields["high"]), str(high["run"]))
-    return Answer((say("answer.ranks.one" if len(rows) == 1 else "answer.ranks.several", **fields),), (tile,))
+    over = "window" if phase == "all" else "step"
+    told = say(f"answer.ranks.{'one' if len(rows) == 1 else 'several'}_{over}", **fields)
+    waiting = waiting_share(report, str(high["run"]), phase)
+    if waiting is not None and waiting >= _MUCH:
+        told += " " + say("answer.ranks.waiting", run=high["run"], waiting=units.show_share(waiting))
+    return Answer((told,), (tile,))
 
 
 def compare_answer(report: CompareReport) -> Answer:

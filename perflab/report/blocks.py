@@ -14,6 +14,8 @@ Data = Mapping[str, Any]
 
 _STRONG, _CODE = re.compile(r"\*\*(.+?)\*\*"), re.compile(r"`([^`]+)`")
 _UNIT = re.compile(r"(?<=\d) (?=(?:%|[nµm]?s|[KMGT]iB|tokens)\b|%)")
+_MINUS = re.compile(r"(?<![^\s(])-(?=\d)")
+_FLAG = re.compile(r"(?<!\S)--?[A-Za-z][\w-]*")
 _SEVERITIES = ("critical", "warning", "info")
 _OPEN_STATES = ("fail", "warn")
 
@@ -83,30 +85,29 @@ def runs_html(runs: Sequence[Data]) -> str:
 
 
 def trust_html(checks: Sequence[Data], *, title: str = "") -> str:
-    """Checks: what failed or warns in full, what passed folded away."""
-    checks = _merged(checks)
+    """Checks: what failed or warns in full, what passed folded away. Those that say the same are one line."""
+    checks = distinct(checks)
     if not checks:
         return f'<p class="trust-line">{html.escape(say("report.trust.none"))}</p>'
     counts = {state: sum(c["status"] == state for c in checks) for state in ("fail", "warn", "pass", "not_applicable")}
     worst = "fail" if counts["fail"] else "warn" if counts["warn"] else "pass"
-    line = say(f"report.trust.{worst}", n=len(checks), **counts)
+    line = say(f"report.trust.{worst}", n=units.show_count(len(checks)), **counts)
     head = f'<p class="trust-line"><span class="pill {worst}">{state_word(worst)}</span> {html.escape(line)}</p>'
-    told = [c for c in checks if c["status"] in _OPEN_STATES]
+    told = _merged([c for c in checks if c["status"] in _OPEN_STATES])
     rest = [c for c in checks if c["status"] not in _OPEN_STATES]
     folded = ""
     if rest:
-        summary = html.escape(say("report.trust.rest", n=len(rest)))
-        folded = f"<details><summary>{summary}</summary>{_checks(rest)}</details>"
+        summary = html.escape(say("report.trust.rest", n=units.show_count(len(rest))))
+        folded = f"<details><summary>{summary}</summary>{_checks(_merged(rest))}</details>"
     heading = f"<h4>{html.escape(title)}</h4>" if title else ""
     return f'<div class="trust">{heading}{head}{_checks(told) if told else ""}{folded}</div>'
 
 
-def findings_html(findings: Sequence[Data], *, prefix: str = "") -> str:
-    """Findings in full: what, how sure, why, what to change, how to confirm."""
+def findings_html(findings: Sequence[Data], ids: Sequence[str] = ()) -> str:
+    """Findings in full: what, how sure, why, what to change, how to confirm. `ids`: of their cards on a page."""
     if not findings:
         return f'<p class="quiet">{html.escape(say("report.findings.none"))}</p>'
-    ids = anchors(findings, prefix)
-    cards = sorted(zip(findings, ids, strict=True), key=lambda item: rank(item[0]))
+    cards = sorted(zip(findings, ids or anchors(findings), strict=True), key=lambda item: rank(item[0]))
     return f'<div class="findings">{"".join(_card(finding, its) for finding, its in cards)}</div>'
 
 
@@ -121,12 +122,18 @@ def impact_text(impact: Data | None) -> str:
     return f"{value:,.{digits}f} {impact.get('unit', '')}".strip()
 
 
+def confidence_text(finding: Data) -> str:
+    """`85 %`; nothing for one that claims nothing, as a comparison without a verdict."""
+    share = float(finding["confidence"])
+    return f"{share * 100:.0f} %" if share else ""
+
+
 def _card(finding: Data, its: str) -> str:
     level = severity(finding)
     evidence = "".join(f"<li>{inline(str(item))}</li>" for item in finding.get("evidence") or ())
-    facts = [say("report.findings.confidence", share=units.show_share(float(finding["confidence"])))]
-    if impact := impact_text(finding.get("impact")):
-        facts.insert(0, say("report.findings.impact", impact=impact))
+    facts = [say("report.findings.impact", impact=impact)] if (impact := impact_text(finding.get("impact"))) else []
+    if share := confidence_text(finding):
+        facts.append(say("report.findings.confidence", share=share))
     rows = "".join(
         f"<dt>{html.escape(say(f'report.findings.{key}'))}</dt><dd>{shown}</dd>"
         for key, shown in (
@@ -136,11 +143,12 @@ def _card(finding: Data, its: str) -> str:
         )
         if shown
     )
+    told = f'<p class="quiet">{minus(html.escape(" · ".join(facts)))}</p>' if facts else ""
     return (
         f'<article class="finding {level}" id="{its}"><header>'
         f'<span class="pill {level}">{level}</span>'
         f"<h4>{inline(str(finding['title']))} {_of_run(finding)}</h4></header>"
-        f'<p class="quiet">{html.escape(" · ".join(facts))}</p><dl>{rows}</dl></article>'
+        f"{told}<dl>{rows}</dl></article>"
     )
 
 
@@ -152,7 +160,7 @@ def _of_run(finding: Data) -> str:
 def command_html(text: str) -> str:
     """A command on a line of its own; a sentence as prose."""
     if text.startswith(("perflab ", "vllm ", "nvidia-smi", "python ")) and "`" not in text:
-        return f'<pre class="command"><code>{html.escape(text)}</code></pre>'
+        return f'<pre class="command"><code>{_flags(html.escape(text))}</code></pre>'
     return inline(text) if text else ""
 
 
@@ -171,6 +179,14 @@ def _checks(checks: Sequence[Data]) -> str:
             + "</span></li>"
         )
     return f'<ul class="checks">{"".join(rows)}</ul>'
+
+
+def distinct(checks: Sequence[Data]) -> list[Data]:
+    """Checks, each once: two notebooks check the same traces."""
+    known: dict[tuple[str, ...], Data] = {}
+    for check in checks:
+        known.setdefault(tuple(str(check.get(name, "")) for name in ("check", "status", "detail", "source")), check)
+    return list(known.values())
 
 
 def _merged(checks: Sequence[Data]) -> list[Data]:
@@ -209,6 +225,19 @@ def anchors(findings: Sequence[Data], prefix: str = "") -> list[str]:
 
 
 def inline(text: str) -> str:
-    """One line of prose: `**strong**` and `` `code` ``; numbers stay with their units."""
-    escaped = _UNIT.sub("\u00a0", html.escape(text))
-    return _STRONG.sub(r"<strong>\1</strong>", _CODE.sub(r"<code>\1</code>", escaped))
+    """One line of prose: `**strong**` and `` `code` ``; numbers stay with their units and have a true minus."""
+    # Every second piece stood between backticks.
+    pieces = _CODE.split(html.escape(text))
+    for index, piece in enumerate(pieces):
+        pieces[index] = f"<code>{_flags(piece)}</code>" if index % 2 else minus(_UNIT.sub("\u00a0", piece))
+    return _STRONG.sub(r"<strong>\1</strong>", "".join(pieces))
+
+
+def minus(text: str) -> str:
+    """Text whose negative numbers have a minus sign, not a hyphen, at which a line could break."""
+    return _MINUS.sub("\u2212", text)
+
+
+def _flags(escaped: str) -> str:
+    """Options of a command kept whole: a line would break behind their hyphens."""
+    return _FLAG.sub(r'<span class="flag">\g<0></span>', escaped)

@@ -61,7 +61,7 @@ def table_html(entries: Sequence[Entry]) -> str:
     caption = html.escape(say("index.caption"))
     return (
         f'<div class="scroll" tabindex="0" role="group" aria-label="{caption}"><table class="pl index">'
-        f"<caption>{caption}</caption><thead><tr>{heads}</tr></thead>{''.join(bodies)}</table></div>{_key(entries)}"
+        f"<caption><span>{caption}</span></caption><thead><tr>{heads}</tr></thead>{''.join(bodies)}</table></div>{_key(entries)}"
     )
 
 
@@ -81,7 +81,7 @@ def _row(entry: Entry) -> str:
     pill = f'<span class="pill {worst}">{bad or ""} {word}</span>'
     cells = [
         _num(rate, load), _num(_ms(best, "tpot_p50_ms")), _num(_ms(best, "ttft_p50_ms")),
-        _num(f"{step / units.NS_PER_MS:.2f}" if step else None),
+        _num(_three(step / units.NS_PER_MS) if step else None),
     ]  # fmt: skip
     return (
         f'<tr><th scope="row">{link}</th><td>{html.escape(str(run.get("model") or "–"))}'
@@ -134,7 +134,12 @@ def _num(text: str | None, more: str = "") -> str:
 
 def _ms(load: Data | None, name: str) -> str | None:
     value = (load or {}).get(name)
-    return None if value is None else f"{value:,.2f}" if value < 100 else f"{value:,.0f}"
+    return None if value is None else _three(value)
+
+
+def _three(value: float) -> str:
+    """Three significant digits, as a run's own page has them."""
+    return f"{value:,.{2 if value < 10 else 1 if value < 100 else 0}f}"
 
 
 def _themed(colour: str) -> str:

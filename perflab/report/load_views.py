@@ -304,7 +304,7 @@ def _phase_sentence(of: str, phases: LoadPhases) -> str:
     if phases.status == "growing":
         return say("phases.growing", of=of, growth=f"{phases.growth or 0:.1f}")
     if phases.status == "waves":
-        return say("phases.waves", of=of, lockstep=f"{phases.lockstep or 0:.2f}")
+        return say("phases.waves", of=of, lockstep=f"{(phases.lockstep or 0) * 100:.0f} %")
     rates = {phase: phases.of(phase, "output_tokens_per_s") for phase in ("steady", "whole")}
     shown = {phase: say("notebook.not_measured") if rate is None else f"{rate:,.0f}" for phase, rate in rates.items()}
     return say(

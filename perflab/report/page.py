@@ -86,11 +86,15 @@ class Page:
     @property
     def distinct_checks(self) -> list[Mapping[str, Any]]:
         """Checks of all sections, each once: two notebooks check the same traces."""
-        known: dict[tuple[str, ...], Mapping[str, Any]] = {}
-        for check in self.checks:
-            key = tuple(str(check.get(name, "")) for name in ("check", "status", "detail", "source"))
-            known.setdefault(key, check)
-        return list(known.values())
+        return blocks.distinct(self.checks)
+
+    def named(self, record: Mapping[str, Any], field: str) -> Mapping[str, Any]:
+        """A finding or check with the short name of the run it is of; its `field` may say the pass behind the title."""
+        told = str(record.get(field) or "")
+        for title, name in self.names.items():
+            if told == title or told.startswith(f"{title} ("):
+                return {**record, field: name + told.removeprefix(title)}
+        return record
 
     @property
     def names(self) -> dict[str, str]:
@@ -239,10 +243,11 @@ def _ours(
         page.findings += [
             Found(finding, its, here) for finding, its in zip(ours["findings"], ids, strict=True) if finding not in told
         ]
-        return blocks.findings_html(ours["findings"], prefix=prefix)
+        return blocks.findings_html([page.named(one, "run") for one in ours["findings"]], ids)
     if kind == "trust":
-        page.checks += ours["checks"]
-        return blocks.trust_html(ours["checks"], title=ours.get("title", ""))
+        checks = [page.named(check, "source") for check in ours["checks"]]
+        page.checks += checks
+        return blocks.trust_html(checks, title=ours.get("title", ""))
     if kind == "table":
         return _table(ours, in_notebook.undressed(_text(data["text/html"])))
     return in_notebook.undressed(_text(data["text/html"]))

@@ -81,6 +81,17 @@ def communication_sentences(report: BreakdownReport) -> str:
     return "\n".join(f"- {line}" for line in lines) or say("notebook.multi_gpu.one_rank")
 
 
+def waiting_share(report: BreakdownReport, run: str, phase: str) -> float | None:
+    """How much of a run's time in collectives its ranks wait for one another; None where that is not known."""
+    for _, talk, name in _talking(report):
+        totals = talk.totals()
+        of = totals[totals["phase"].astype(str) == phase]
+        whole = float(of["transfer_ns"].sum() + of["wait_ns"].sum())
+        if name == run and whole:
+            return float(of["wait_ns"].sum()) / whole
+    return None
+
+
 def _waiting(one: PassBreakdown, talk: Communication, name: str) -> list[str]:
     totals = talk.totals()
     for phase in _PHASES:

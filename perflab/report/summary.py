@@ -159,9 +159,14 @@ def _origin(machine: str, engine: str, runs: Sequence[Data]) -> Origin:
     unfinished = [(str(run["run"]), str(run.get("status"))) for run in runs if run.get("status") != "complete"]
     names = tuple(str(run["run"]) for run in runs)
     return Origin(
-        machine, known("hardware"), engine, known("model"), (dates[0], dates[-1]), names,
+        machine, _fullest(known("hardware")), engine, known("model"), (dates[0], dates[-1]), names,
         tuple(one for one in unfinished if one[1] != "None"),
     )  # fmt: skip
+
+
+def _fullest(told: Sequence[str]) -> tuple[str, ...]:
+    """Without what another says as well, and more: `NVIDIA H200` beside `NVIDIA H200 (140.4 GiB), driver 580`."""
+    return tuple(one for one in told if not any(other.startswith(f"{one} (") for other in told))
 
 
 def _rank(one: Found) -> tuple[bool, int, bool, float, float]:

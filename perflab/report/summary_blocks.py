@@ -21,6 +21,9 @@ def answer_html(answers: Sequence[Data]) -> str:
     if not sentences:
         return f'<p class="quiet">{html.escape(say("summary.no_answer"))}</p>'
     tiles = [tile for answer in answers for tile in answer.get("tiles", ())][:4]
+    if len(tiles) < 2:
+        # The sentence has it already; alone it is a box across the page.
+        tiles = []
     told = "".join(
         f"<div><dt>{html.escape(tile['label'])}</dt><dd>{_value(tile['value'])}"
         f"<small>{html.escape(tile.get('note', ''))}</small></dd></div>"
@@ -81,9 +84,10 @@ def trust_html(checks: Sequence[Data]) -> str:
     if not checks:
         return f'<p class="quiet">{html.escape(say("report.trust.none"))}</p>'
     counts, worst = summary.counts(checks), summary.worst(checks)
+    told = {name: units.show_count(n) for name, n in counts.items()}
     line = say(
-        "summary.trust_all", n=len(checks), passed=counts["pass"], warn=counts["warn"], fail=counts["fail"],
-        other=counts["not_applicable"],
+        "summary.trust_all", n=units.show_count(len(checks)), passed=told["pass"], warn=told["warn"], fail=told["fail"],
+        other=told["not_applicable"],
     )  # fmt: skip
     head = (
         f'<p class="trust-line"><span class="pill {worst}">{blocks.state_word(worst)}</span> '
@@ -99,14 +103,9 @@ def trust_html(checks: Sequence[Data]) -> str:
 def source_html(runs: Sequence[Data]) -> str:
     """Hardware, engine, models and dates, a row a kind of machine; then what a reader must know of the runs."""
     found = summary.origins(runs)
-    rows = "".join(
-        f"<tr><th scope=row>{html.escape('; '.join(one.hardware) or one.machine)}</th>"
-        f"<td>{html.escape(one.engine or '–')}</td><td>{html.escape(', '.join(one.models) or '–')}</td>"
-        f"<td class=date>{html.escape(' to '.join(dict.fromkeys(one.dates)) or '–')}</td>"
-        f"<td>{html.escape(', '.join(one.runs))}{_unfinished(one.unfinished)}</td></tr>"
-        for one in found
-    )
-    heads = "".join(f"<th scope=col>{html.escape(say(f'summary.column.{name}'))}</th>" for name in _COLUMNS)
+    words = {name: html.escape(say(f"summary.column.{name}"), quote=True) for name in _COLUMNS}
+    rows = "".join(f"<tr>{_origin_cells(one, words)}</tr>" for one in found)
+    heads = "".join(f"<th scope=col>{word}</th>" for word in words.values())
     several = len({one.machine for one in found}) > 1
     caution = blocks.caution_html(say("summary.machines", n=len({one.machine for one in found}))) if several else ""
     table = (
@@ -117,6 +116,21 @@ def source_html(runs: Sequence[Data]) -> str:
 
 
 _COLUMNS = ("hardware", "engine", "models", "made", "runs")
+
+
+def _origin_cells(one: summary.Origin, words: Mapping[str, str]) -> str:
+    """A row; on a narrow page its cells stand below one another, each with its column's word."""
+    shown = {
+        "hardware": html.escape("; ".join(one.hardware) or one.machine),
+        "engine": html.escape(one.engine or "–"),
+        "models": html.escape(", ".join(one.models) or "–"),
+        "made": html.escape(" to ".join(dict.fromkeys(one.dates)) or "–"),
+        "runs": html.escape(", ".join(one.runs)) + _unfinished(one.unfinished),
+    }
+    first, *others = (
+        f'{" class=date" if name == "made" else ""} data-label="{words[name]}">{text}' for name, text in shown.items()
+    )
+    return f"<th scope=row{first}</th>" + "".join(f"<td{cell}</td>" for cell in others)
 
 
 def notes_html(runs: Sequence[Data]) -> str:
@@ -151,10 +165,11 @@ def _line(group: Group, names: Mapping[str, str]) -> str:
     finding, level = group.first.finding, blocks.severity(group.first.finding)
     impact = blocks.impact_text(finding.get("impact"))
     facts = [say("summary.impact", impact=impact) if impact else say("summary.no_impact")]
-    facts.append(say("summary.confidence", share=units.show_share(float(finding["confidence"]))))
+    if share := blocks.confidence_text(finding):
+        facts.append(say("summary.confidence", share=share))
     if run := _name(group.first, names):
         facts.append(run)
-    told = html.escape(" · ".join(facts))
+    told = blocks.minus(html.escape(" · ".join(facts)))
     if group.others:
         links = [
             f'<a href="{one.link}" data-at="{one.number}">{html.escape(_name(one, names))}</a>' for one in group.others
@@ -199,4 +214,4 @@ def _unfinished(found: Sequence[tuple[str, str]]) -> str:
 def _value(text: str) -> str:
     """A number with its unit in smaller type behind it."""
     number, _, unit = text.partition(" ")
-    return f"<b>{html.escape(number)}</b>{f' <i>{html.escape(unit)}</i>' if unit else ''}"
+    return f"<b>{blocks.minus(html.escape(number))}</b>{f' <i>{html.escape(unit)}</i>' if unit else ''}"

@@ -57,7 +57,7 @@ def table_html(
         caption = f"{caption} (the first {limit} of {len(frame):,})".strip()
     if not len(frame.columns):
         return f'<p class="quiet">{html.escape(say("report.page.no_rows", caption=caption or "–"))}</p>'
-    told = f"<caption>{html.escape(caption)}</caption>" if caption else ""
+    told = f"<caption><span>{html.escape(caption)}</span></caption>" if caption else ""
     name = html.escape(caption or "table", quote=True)
     return (
         f'<div class="scroll" tabindex="0" role="group" aria-label="{name}"><table class="pl">{told}'

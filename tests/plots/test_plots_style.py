@@ -1,4 +1,5 @@
 import itertools
+from typing import Any
 
 import matplotlib as mpl
 import pandas as pd
@@ -38,6 +39,19 @@ def test_drawing_leaves_the_readers_settings_alone() -> None:
     before = dict(mpl.rcParams)
     plot_top_kernels(pd.DataFrame({"name": ["a"], "category": ["gemm"], "count": [1], "dur_ns": [5], "share": [1.0]}))
     assert dict(mpl.rcParams) == before
+
+
+def test_thousands_are_told_alike_on_all_axes() -> None:
+    @style.styled
+    def draw() -> Any:
+        ax = style.axes(None)
+        ax.plot([0, 1500], [0.0, 2.5])
+        return ax
+
+    ax = draw()
+    style.figure_of(ax).canvas.draw()
+    assert {"0", "1,000"} <= {text.get_text() for text in ax.get_xticklabels()}
+    assert "2.5" in {text.get_text() for text in ax.get_yticklabels()}
 
 
 def test_a_name_with_dollar_signs_is_no_formula() -> None:

@@ -79,7 +79,7 @@ def test_html_in_names_stays_text(piece: str) -> None:
 
 @given(st.text(alphabet="<>&\"'`*-[](){}!javascript:/ \n=", max_size=200))
 def test_no_prose_makes_tags_of_its_own(text: str) -> None:
-    assert {tag for tag, _ in Page(blocks.text_html(text)).tags} <= {"div", "p", "ul", "li", "strong", "code"}
+    assert {tag for tag, _ in Page(blocks.text_html(text)).tags} <= {"div", "p", "ul", "li", "strong", "code", "span"}
 
 
 def test_prose_has_strong_code_and_lists() -> None:
@@ -87,6 +87,18 @@ def test_prose_has_strong_code_and_lists() -> None:
     assert "<strong>b</strong> <code>c</code>" in page
     assert page.count("<li>") == 2
     assert "5\u00a0% of 3\u00a0ms" in page
+
+
+def test_a_line_breaks_neither_in_an_option_nor_behind_a_minus() -> None:
+    page = blocks.text_html("GEMM -7.67 ms (-33.5 %) with `--max-num-seqs 8`, as c-1 and `top -1`")
+    assert "GEMM \u22127.67\u00a0ms (\u221233.5\u00a0%)" in page and "as c-1" in page
+    assert '<code><span class="flag">--max-num-seqs</span> 8</code>' in page and "<code>top -1</code>" in page
+    command = blocks.command_html("vllm bench serve --num-prompts 128")
+    assert '<span class="flag">--num-prompts</span> 128' in command and "num-prompts 128" in Page(command).text
+
+
+def test_what_claims_nothing_has_no_confidence() -> None:
+    assert "Confidence" not in Page(blocks.findings_html([finding(confidence=0.0)])).text
 
 
 def test_facts_stand_side_by_side_and_notes_once() -> None:
@@ -112,6 +124,7 @@ def test_the_same_said_of_several_points_is_said_once() -> None:
     html = blocks.trust_html([check("warn", source="a, c1"), check("warn", source="b, c1")])
     assert html.count("All is there.") == 1
     assert "a, c1; b, c1" in html
+    assert say("report.trust.warn", n=2, warn=2) in html, "each counts, as on the first page"
 
 
 def test_nothing_checked_is_not_all_passed() -> None:
@@ -119,11 +132,11 @@ def test_nothing_checked_is_not_all_passed() -> None:
 
 
 def test_a_finding_says_what_how_sure_why_and_what_to_do() -> None:
-    page = Page(blocks.findings_html([finding()], prefix="s2-"))
+    page = Page(blocks.findings_html([finding()], blocks.anchors([finding()], "s2-")))
     for part in (
         "The GPU waits",
         "Impact: 1.84 ms/step",
-        "Confidence 90.0 %",
+        "Confidence 90 %",
         "1.84 ms of 5.27 ms",
         "vllm bench serve",
     ):
@@ -133,7 +146,7 @@ def test_a_finding_says_what_how_sure_why_and_what_to_do() -> None:
 
 def test_two_findings_of_one_rule_and_run_have_cards_of_their_own() -> None:
     twice = [finding(title="Prefill"), finding(title="Decode"), finding(run="b")]
-    ids = [card["id"] for card in Page(blocks.findings_html(twice, prefix="s1-")).all("article")]
+    ids = [card["id"] for card in Page(blocks.findings_html(twice, blocks.anchors(twice, "s1-"))).all("article")]
     assert sorted(filter(None, ids)) == sorted(blocks.anchors(twice, "s1-")) and len(set(ids)) == 3
 
 

@@ -52,6 +52,15 @@ def test_code_comes_back_when_asked_for() -> None:
     assert "<code>a &lt; b</code>" in text and "x = 1" not in text
 
 
+def test_checks_and_findings_call_runs_by_their_names() -> None:
+    run = {"run": "short", "title": "A long title", "facts": [], "notes": []}
+    finding = {"id": "f", "severity": "info", "confidence": 1, "title": "Waits", "evidence": [], "run": "A long title"}
+    check = {"check": "c", "status": "warn", "detail": "Few.", "source": "A long title (pass steps)"}
+    text = html_of(code(ours("runs", runs=[run])), code(ours("trust", checks=[check])),
+                   code(ours("findings", findings=[finding])))  # fmt: skip
+    assert "short (pass steps)" in text and "A long title" not in Page(text).text
+
+
 def test_what_two_notebooks_find_alike_is_told_once_at_the_head() -> None:
     finding = {"id": "f", "severity": "warning", "confidence": 1, "title": "Waits", "impact": None, "evidence": []}
     other = {**finding, "title": "Copies"}

@@ -48,8 +48,21 @@ def test_the_first_page_links_to_the_evidence_and_gives_the_exact_command() -> N
     page = Page(summary_blocks.findings_html(groups, names))
     assert [link["href"] for link in page.all("a")] == ["#card-0", "#card-1"]
     assert page.all("a")[0]["data-at"] == "1.0"
-    assert "impact 1.84 ms/step · confidence 90.0 % · short · also in second" in page.text
+    assert "impact 1.84 ms/step · confidence 90 % · short · also in second" in page.text
     assert "vllm bench serve" in Page(summary_blocks.next_html(groups)).text
+
+
+def test_one_figure_alone_is_no_row_of_figures() -> None:
+    tile = {"label": "Share", "value": "28.2 %", "note": "a"}
+    alone, two = ([{"sentences": ["A sentence."], "tiles": [tile] * n}] for n in (1, 2))
+    assert "tiles" not in summary_blocks.answer_html(alone)
+    assert summary_blocks.answer_html(two).count("<dt>") == 2
+
+
+def test_hardware_that_another_run_tells_more_of_is_named_once() -> None:
+    told = ("NVIDIA H200", "NVIDIA H200 (140.4 GiB), driver 580", "2 x NVIDIA H200")
+    runs = [{"run": name, "machine": "NVIDIA H200", "hardware": told[n]} for n, name in enumerate("abc")]
+    assert summary.origins(runs)[0].hardware == told[1:]
 
 
 def test_of_a_comparison_the_verdict_leads_and_causes_are_no_advice() -> None:

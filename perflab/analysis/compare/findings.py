@@ -16,7 +16,7 @@ from perflab.analysis.compare.traces import PhaseComparison, StepTime, View
 from perflab.analysis.finding import Finding, Severity, bench_command, severity_of, withheld
 from perflab.knowledge.settings_follow import moves_the_host
 from perflab.knowledge.thresholds import Thresholds
-from perflab.messages import say
+from perflab.messages import capital, say
 from perflab.runs import Engine
 
 _CATEGORIES = 3
@@ -175,7 +175,7 @@ def _evidence(one: PhaseComparison) -> list[str]:
     view = one.shown
     found = [_spread(view.baseline, view.candidate), *_other_measures(view)]
     for row in family_changes(view).head(_FAMILIES).itertuples():
-        fields = {"category": category_word(str(row.category)), "family": row.family}
+        fields = {"category": capital(category_word(str(row.category))), "family": row.family}
         before, after = float(row.baseline_ns), float(row.candidate_ns)
         if not before:
             found.append(say("compare.family.came", **fields, candidate=units.show_time(after)))

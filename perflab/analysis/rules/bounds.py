@@ -179,7 +179,12 @@ def _batch(rank: RankRoofline, phase: PhaseRoofline) -> str:
     """At which batch the linear layers would meet the other roof."""
     assert rank.work is not None and rank.peaks is not None
     balanced = rank.work.balanced_tokens(rank.peaks.linear, rank.peaks.memory)
-    return say("finding.bound.batch", tokens=f"{phase.tokens:.0f}", balanced=units.show_count(balanced))
+    return say("finding.bound.batch", tokens=_tokens(phase.tokens), balanced=units.show_count(balanced))
+
+
+def _tokens(mean: float) -> str:
+    """A mean over steps: whole, or with the decimal that tells it from a count."""
+    return units.show_count(mean) if abs(mean - round(mean)) < 0.05 else f"{mean:,.1f}"
 
 
 def _saved_by_quantizing(rank: RankRoofline, gemm: KernelRoof) -> float | None:

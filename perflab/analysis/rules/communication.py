@@ -19,6 +19,8 @@ from perflab.schema import CATEGORIES
 _FUSED = "fuse_allreduce_rms"
 _HOSTS = 0.5
 """Share of the waiting at the first collective of a step from which on the hosts are what the ranks wait for."""
+_TELLS = 0.005
+"""Difference of two shares from which on it is told why there are two."""
 _ASYNC = ("enable_sp", "fuse_gemm_comms")
 """Passes of vLLM's compilation (`pass_config`)."""
 
@@ -67,6 +69,11 @@ def exposed_communication(facts: PassFacts) -> Finding | None:
             most=units.show_share(max(found)),
             phase=phase,
             ranks=len(found),
+        ),
+        *(
+            [say("finding.communication.shares_without", share=units.show_share(cause.share))]
+            if abs(cause.share - sum(found) / len(found)) > _TELLS
+            else []
         ),
         say("finding.communication.exposed"),
         *cause.evidence,

@@ -10,7 +10,7 @@ from perflab import units
 from perflab.analysis.finding import Again, Finding, bench_command, number
 from perflab.analysis.requests.slow_tail import PromptSteps, Tail
 from perflab.knowledge.engine_args import as_version_has_it
-from perflab.messages import say
+from perflab.messages import capital, say
 from perflab.runs import Engine
 
 _KV_FULL = 0.95
@@ -149,7 +149,7 @@ def _evidence(facts: TailFacts) -> list[str]:
     told += [
         say(
             "slow.finding.part",
-            cause=say(f"slow.cause.{row.cause}"), slow=_time(float(row.slow_ns), tail),
+            cause=capital(say(f"slow.cause.{row.cause}")), slow=_time(float(row.slow_ns), tail),
             typical=_time(float(row.typical_ns), tail),
         )
         for row in tail.parts.itertuples()

@@ -93,6 +93,7 @@ def concurrency(facts: BenchFacts) -> Check:
         detail = say("validity.concurrency_reached.unknown", asked=asked)
         return Check("concurrency_reached", "not_applicable", detail)
     if reached >= asked:
-        return Check("concurrency_reached", "pass", say("validity.concurrency_reached.pass", asked=asked))
+        told = "pass_one" if asked == 1 else "pass"
+        return Check("concurrency_reached", "pass", say(f"validity.concurrency_reached.{told}", asked=asked))
     detail = say("validity.concurrency_reached.warn", asked=asked, reached=reached)
     return Check("concurrency_reached", "warn", detail, (of.LOAD,))
