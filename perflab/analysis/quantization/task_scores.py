@@ -44,12 +44,12 @@ class TaskLoss:
     flips_p
         How likely flips so uneven are of a fair coin; None of other scores.
     word
-        identical: every document has the same score; worse, better: the whole interval is on one side of 0 (and flips
-        are no coin's); differs: so too, of a metric of which is not known whether more is better; none_detectable: the
-        interval holds 0; too_few_documents: no interval.
+        identical: every document has the same score, and there is no interval; worse, better: the whole interval is on
+        one side of 0 (and flips are no coin's); differs: so too, of a metric of which is not known whether more is
+        better; none_detectable: neither; too_few_documents: no interval.
     detectable
-        The smallest difference that so many documents would have shown with a probability of 80 %; None without an
-        interval, or where nothing differs.
+        The smallest difference that so many documents would have shown with a probability of 80 %; where nothing
+        differs, the share of documents scored otherwise of which one would have shown so; None without an interval.
     """
 
     value: Estimate
@@ -94,7 +94,11 @@ def task_loss(scores: pd.DataFrame, *, higher_is_better: bool | None = True) -> 
     lost, won, chance = flips(base, own)
     same = bool((change == 0).all())
     detectable = None
-    if difference.low is not None and not same:
+    if same:
+        # No resample of zeros is anything but zero, which says nothing about other documents.
+        difference = Estimate(0.0, n=len(change))
+        detectable = 1 - (1 - POWER) ** (1 / len(change))
+    elif difference.low is not None:
         reach = float(special.ndtri(1 - (1 - CONFIDENCE) / 2) + special.ndtri(POWER))
         detectable = reach * float(np.std(change, ddof=1)) / math.sqrt(len(change))
     return TaskLoss(

@@ -296,9 +296,14 @@ def rise(ratio: Estimate) -> str:
 
 
 def difference(one: Estimate) -> str:
-    """A difference of scores: `-0.025 (-0.100 to +0.050)`."""
-    value, low, high = (None if end is None else f"{end:+.3f}" for end in (one.value, one.low, one.high))
-    return f"{value}" if low is None or high is None else f"{value} ({low} to {high})"
+    """A difference of scores: `-0.025 (-0.100 to +0.050)`; zero has no sign."""
+    if one.low is None or one.high is None:
+        return _signed(one.value)
+    return f"{_signed(one.value)} ({_signed(one.low)} to {_signed(one.high)})"
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.3f}" if round(value, 3) else "0"
 
 
 def task_word(one: TaskScore) -> str:

@@ -23,7 +23,8 @@ def sentence(name: str, metric: str, found: TaskLoss) -> str:
         "high": "" if difference.high is None else signed(difference.high),
         "documents": f"{found.documents:,}",
         "detectable": "" if found.detectable is None else f"{found.detectable:.2g}",
-        "flips": "" if found.lost is None else say("quantize_tasks.flips", lost=found.lost, won=found.won),
+        "share": "" if found.detectable is None else f"{found.detectable * 100:.2g} %",
+        "flips": "" if found.lost is None else f" {say('quantize_tasks.flips', lost=found.lost, won=found.won)}",
     }
     return say(f"quantize_tasks.verdict.{found.word}", **fields)
 
