@@ -249,6 +249,10 @@ def check_yaml(block: Block, folder: Path) -> None:
         for workload in document["workloads"]:
             if isinstance(workload.get("data"), dict) and "path" in workload["data"]:
                 (folder / workload["data"]["path"]).write_text("{}\n")
+        for task in (document.get("accuracy") or {}).get("tasks", []):
+            if isinstance(task, dict) and task.get("path", "").endswith(".yaml"):
+                (folder / task["path"]).parent.mkdir(exist_ok=True)
+                (folder / task["path"]).write_text("task: mine\n")
         file = folder / f"block-{number}.yaml"
         file.write_text(yaml.safe_dump(document, sort_keys=False))
         if "variants" in document:
