@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from browser.lab import NARROW, NARROW_DARK, WIDE, WIDE_DARK, Lab, Notebook
+from browser.lab import NARROW, NARROW_DARK, WIDE, WIDE_DARK, Lab, Notebook, Window
 from small_runs import EVIL, small_run, write_notebook
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(400)]
@@ -11,6 +11,13 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(400)]
 _STATE = """() => { const s = document.querySelector('.pl').plState(), t = s.timeline;
   return { view: t.view, marked: t.marked, width: t.width, gutter: t.gutter, plot: t.plot, fresh: s.isFresh(),
            places: t.places.map(p => [p.label, p.rank, p.top, p.high]) }; }"""
+
+
+_WORDS = """() => [...document.querySelectorAll('.pl-part')].flatMap(part => [...part.children].map(word => {
+  const box = part.getBoundingClientRect(), its = word.getBoundingClientRect();
+  const seen = its.top < box.bottom - 1 && its.width > 0;
+  const whole = its.right <= box.right + 1 && its.bottom <= box.bottom + 1;
+  return seen && !whole ? `${word.innerText} in ${Math.round(box.width)} px` : null; }).filter(Boolean))"""
 
 
 class Page:
@@ -114,10 +121,11 @@ def test_views_are_linked_and_look_right(lab: Lab) -> None:
     with opened(lab, "linked", "w = explore(['llama3-8b-tp2-custom', 'llama3-8b-eager'])\nw") as notebook:
         page = ready(notebook)
         page.page.wait_for_function("() => document.querySelectorAll('.pl-bars .pl-row-name').length === 3")
-        for window in (WIDE, WIDE_DARK, NARROW, NARROW_DARK):
+        for window in (WIDE, WIDE_DARK, NARROW, Window(640, "dark")):
             notebook.view(window)
             page.state()
             assert notebook.looks() == []
+            assert page.page.evaluate(_WORDS) == [], "words in a bar are seen whole or not at all"
             notebook.shoot()
         notebook.view(WIDE)
 

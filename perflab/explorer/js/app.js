@@ -329,7 +329,7 @@ function render({ model, el: host }) {
   });
   tab(get("tab"));
   open(get("run"));
-  return () => { for (const [name, act] of listeners) model.off(name, act); unfollow(); line.close(); track.close(); steps.close(); single.close(); breakdown.close(); };
+  return () => { for (const [name, act] of listeners) model.off(name, act); unfollow(); line.close(); track.close(); steps.close(); single.close(); };
 }
 
 export default { render };

@@ -1,11 +1,10 @@
 // The breakdown of the chosen phase: a bar a run and rank, by category; the parts of a bar are buttons.
 
-import { el, fill, fitLabels, keepFitting, showShare, showTime } from "./dom.js";
+import { el, fill, showShare, showTime } from "./dom.js";
 
 /** @param on { row(run, rank), category(name) } */
 export function bars(look, on) {
   const root = el("div", { class: "pl-bars", "data-view": "bars" });
-  const close = keepFitting(root);
 
   function part(row, name, ns, base, chosen) {
     const colour = name === "idle" ? look.theme().idle : look.colour(look.codes.indexOf(name)), share = ns / row.ns;
@@ -19,7 +18,7 @@ export function bars(look, on) {
   }
 
   return {
-    root, close,
+    root,
     /** @param rows as the kernel tells them; `now` { run, ranks, phase, categories } */
     set(rows, now, waiting) {
       // One scale: the longest mean step, so that bars of different runs compare.
@@ -40,7 +39,6 @@ export function bars(look, on) {
         );
       }), waiting.map((name) => el("div", { class: "pl-row pl-waiting" }, el("span", { class: "pl-row-name" }, name),
         el("div", { class: "pl-none" }, look.say("reading", { name })))));
-      fitLabels(root);
     },
   };
 }

@@ -120,22 +120,3 @@ export function fitted(context, text, room) {
   }
   return low > 2 ? `${text.slice(0, low)}…` : "";
 }
-
-/** Show the words in the parts of bars where they fit whole: name and value, the name alone, or nothing. */
-export function fitLabels(root) {
-  const parts = [...root.querySelectorAll(".pl-part")];
-  for (const part of parts) for (const word of part.children) word.hidden = false;
-  const sizes = parts.map((part) => [part.clientWidth, part.children[0].offsetWidth, part.children[1].offsetWidth]);
-  parts.forEach((part, at) => {
-    const [room, name, value] = sizes[at];
-    part.children[0].hidden = name > room;
-    part.children[1].hidden = name + value > room;
-  });
-}
-
-/** Keep the words in bars fitting as the page changes its width; returns the way to stop it. */
-export function keepFitting(root) {
-  const size = new ResizeObserver(() => fitLabels(root));
-  size.observe(root);
-  return () => size.disconnect();
-}

@@ -1,6 +1,6 @@
 // Single requests: a latency over when they were sent; where the time of chosen ones went; one life among the steps.
 
-import { el, fill, fitLabels, inkOn, keepFitting, perFrame, sharp, showCount, showMany, showShare, showTime } from "./dom.js";
+import { el, fill, inkOn, perFrame, sharp, showCount, showMany, showShare, showTime } from "./dom.js";
 import { numbers } from "./link.js";
 import { scatter } from "./scatter.js";
 
@@ -34,7 +34,6 @@ export function requests(ask, look, on) {
   });
   const legend = el("div", { class: "pl-told pl-told-wide" });
   const cause = el("div", { class: "pl-cause", "aria-live": "polite", "data-view": "cause" });
-  const unfit = keepFitting(cause);
   const lifeBox = el("div", { class: "pl-life", "data-view": "life" });
   const root = el("section", { class: "pl-requests" },
     el("div", { class: "pl-tools" }, el("label", {}, look.words.point, pick), choice, el("span", { class: "pl-grow" }), slow, clear),
@@ -133,7 +132,6 @@ export function requests(ask, look, on) {
         reply.lines.slice(0, 40).map((one) => el("button", {
           type: "button", class: "pl-chip", title: look.say("most_by", { cause: wordOf(one.cause) }), onclick: () => live(one.id),
         }, el("i", { class: "pl-swatch", style: `background:${colourOf(one.cause)}` }), `${one.id}`, el("small", {}, showTime(one.ns))))) : null);
-    fitLabels(cause);
     if (reply.lines.length) live(reply.lines[0].id); else fill(lifeBox);
   }
 
@@ -256,5 +254,5 @@ export function requests(ask, look, on) {
       el("button", { type: "button", class: "pl-chip pl-go", onclick: () => on.step(run, like.rank, step) }, look.say("go_step", { step }), el("small", {}, showTime(like.step_ns[at]))))));
   }
 
-  return { root, open, draw: plot.draw, close() { plot.close(); unfit(); }, state: () => ({ known, chosen: [...chosen], place: plot.place }) };
+  return { root, open, draw: plot.draw, close: plot.close, state: () => ({ known, chosen: [...chosen], place: plot.place }) };
 }

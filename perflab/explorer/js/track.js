@@ -87,7 +87,8 @@ export function paint(g, state) {
       g.fillRect(Math.round(place), STEPS + 2, 1, height - OVERVIEW - STEPS - 14);
       g.fillStyle = theme.muted;
       const digits = Math.max(0, Math.min(6, Math.ceil(-Math.log10(Math.max((high - low) / 12, 1e-9)))));
-      g.fillText(`${at.toLocaleString("en-US", { maximumFractionDigits: digits })} ${word}`, place, y - 2);
+      const text = `${at.toLocaleString("en-US", { maximumFractionDigits: digits })} ${word}`, half = g.measureText(text).width / 2;
+      g.fillText(text, Math.min(Math.max(place, GUTTER + half), GUTTER + wide - half), y - 2);
     }
   }
 
