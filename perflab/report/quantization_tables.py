@@ -10,6 +10,7 @@ import pandas as pd
 from perflab.analysis.quantization import words
 from perflab.analysis.quantization.crossing import Crossing
 from perflab.analysis.quantization.estimate import Estimate
+from perflab.analysis.quantization.task_scores import TaskScore
 from perflab.analysis.quantization.tradeoffs import BASELINE, Comparison, Kv, Variant
 from perflab.messages import say
 from perflab.report.quantization_places import (
@@ -252,21 +253,24 @@ def accuracy_table(report: TradeoffReport) -> pd.DataFrame:
 def tasks_table(report: TradeoffReport) -> pd.DataFrame:
     """A row a variant, task of lm-eval and metric, paired with the baseline by document; empty where none was run."""
     rows = [
-        {
-            "model": model_name(task_of.place), "variant": variant.label, "task": task.name,
-            "metric": task.metric or None, "documents": task.documents,
-            "baseline": task.baseline and task.baseline.value, "score": task.value and task.value.value,
-            "difference": task.difference and words.difference(task.difference), "answers lost": task.lost,
-            "answers won": task.won, "verdict": words.task_word(task),
-        }
+        _task_row(model_name(variant.accuracy.place), variant.label, task)
         for one in report.comparisons
         for variant in one.variants
-        if (task_of := variant.accuracy) is not None
-        for task in task_of.tasks
+        if variant.accuracy is not None
+        for task in variant.accuracy.tasks
         if variant.name != BASELINE or task.failed
-    ]  # fmt: skip
+    ]
     table = pd.DataFrame(rows)
     return table.astype(dict.fromkeys(("documents", "answers lost", "answers won"), "Int64")) if len(table) else table
+
+
+def _task_row(model: str, label: str, one: TaskScore) -> dict[str, Any]:
+    return {
+        "model": model, "variant": label, "task": one.name, "metric": one.metric or None, "documents": one.documents,
+        "baseline": one.baseline and f"{one.baseline.value:.3f}", "score": one.value and f"{one.value.value:.3f}",
+        "difference": one.difference and words.difference(one.difference), "answers lost": one.lost,
+        "answers won": one.won, "verdict": words.task_word(one),
+    }  # fmt: skip
 
 
 def _kl(one: Estimate, bound: bool) -> str:

@@ -46,14 +46,12 @@ def _ends(one: Comparison) -> list[tuple[float, Kv]]:
 
 
 def accuracy_notes(report: TradeoffReport) -> str:
-    """What has to be known beside every figure of accuracy, and how large noise is."""
-    notes = dict.fromkeys(
-        note for one in report.comparisons for v in one.variants if v.accuracy for note in v.accuracy.notes
-    )
-    noise = [
-        v.accuracy.control_kl.value for one in report.comparisons for v in one.variants
-        if v.accuracy and v.accuracy.control_kl
-    ]  # fmt: skip
+    """What has to be known beside every figure of accuracy, how large noise is, and why a task has no score."""
+    scored = [v.accuracy for one in report.comparisons for v in one.variants if v.accuracy]
+    notes = dict.fromkeys(note for one in scored for note in one.notes)
+    notes |= dict.fromkeys(f"{task.name}: {note}" for one in scored for task in one.tasks for note in task.notes)
+    notes |= dict.fromkeys(task.failed for one in scored for task in one.tasks if task.failed)
+    noise = [one.control_kl.value for one in scored if one.control_kl]
     if noise:
         notes[say("notebook.tradeoffs.control", kl=f"{max(noise):.4f}")] = None
     return "\n".join(f"- {note}" for note in notes)

@@ -20,6 +20,7 @@ from perflab.errors import CaptureError, InputError, SchemaError
 from perflab.experiment.study import TaskSpec
 from perflab.experiment.study_file import read_study
 from perflab.report import quantization_tables as tables
+from perflab.report import quantization_views as views
 from perflab.tasks.quantize import lm_tasks
 from perflab.tasks.quantize.folder import StudyFolder
 from perflab.tasks.quantize.lm_tasks import measure_tasks
@@ -220,6 +221,8 @@ def test_a_study_is_asked_judged_and_shown(played, capsys):
 
     shown = tables.tasks_table(tradeoffs([place.path]))
     assert list(shown["verdict"]) == ["the same", "worse"] and list(shown["answers lost"]) == [0, 8]
+    assert shown["difference"].iloc[0] == "0" and list(shown["score"]) == ["0.500", "0.325"]
+    assert "- two: Only the first 40 documents of each task." in views.accuracy_notes(tradeoffs([place.path]))
     assert main(["quantize", "show", str(place.path), "--json"]) == 0
     kv = next(v for v in json.loads(capsys.readouterr().out)["comparisons"][0]["variants"] if v["name"] == "kv-fp8")
     assert [(t["name"], t["lost"], t["word"]) for t in kv["accuracy"]["tasks"]] == [
