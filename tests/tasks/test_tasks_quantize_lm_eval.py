@@ -9,6 +9,7 @@ import lzma
 import sys
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 import pytest
 from quantization_study import accuracy_document, write_study
@@ -72,6 +73,20 @@ def test_scores_that_are_no_answers_have_no_flips():
     assert found.word == "worse" and found.lost is None and found.flips_p is None
     assert found.difference.value == pytest.approx(-0.15)
     assert task_loss(scores([0.4] * 30, [0.5, 0.6] * 15), higher_is_better=None).word == "differs"
+
+
+@pytest.mark.slow
+def test_how_often_a_verdict_is_wrong_where_nothing_differs():
+    """Forty documents, each flipped with a chance of 1 in 10, to either side alike: what docs/quantization.md says."""
+    rng = np.random.default_rng(1)
+    alone = verdicts = 0
+    for _ in range(300):
+        flips, side = rng.random(40) < 0.1, rng.random(40) < 0.5
+        base = np.where(flips, side, rng.random(40) < 0.6).astype(int)
+        found = task_loss(scores(np.where(flips, 1 - base, base), base))
+        verdicts += found.word in ("worse", "better")
+        alone += found.difference.low is not None and not found.difference.low <= 0 <= found.difference.high
+    assert verdicts / 300 < 0.02 and 0.05 < alone / 300 < 0.2
 
 
 def test_few_documents_get_no_verdict():
