@@ -109,7 +109,7 @@ class Page:
         return {
             "answer": summary_blocks.answer_html(self.answers),
             "findings": summary_blocks.findings_html(self.groups, self.names),
-            "next": summary_blocks.next_html(self.groups, self.distinct_checks),
+            "next": summary_blocks.next_html(self.groups, self.distinct_checks, self.runs),
             "unfinished": summary_blocks.unfinished_html(self.runs),
             "trust": summary_blocks.trust_html(self.distinct_checks),
             "source": summary_blocks.source_html(self.runs) if self.runs else "",

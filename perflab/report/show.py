@@ -99,6 +99,7 @@ def show_runs(provenances: Iterable[Provenance]) -> None:
             "run": p.run, "title": p.title, "facts": list(p.facts.items()), "notes": list(p.notes),
             "machine": p.machine, "hardware": p.hardware, "model": p.model, "created": p.created[:10],
             "engine": p.facts.get("Engine"), "status": p.status, "reason": p.reason,
+            "missing": p.missing,
         }
         for p in provenances
     ]  # fmt: skip

@@ -34,19 +34,23 @@ def answer_html(answers: Sequence[Data]) -> str:
 
 def unfinished_html(runs: Sequence[Data]) -> str:
     """Runs that did not come to their end, and why: what is missing of them is in no figure."""
-    alike: dict[tuple[str, str], list[str]] = {}
+    alike: dict[tuple[str, str, str], list[str]] = {}
     for run in runs:
-        if run.get("status") not in (None, "complete"):
-            why = (str(run["status"]), str(run.get("reason") or "–").rstrip("."))
+        if _is_unfinished(run):
+            why = (str(run["status"]), str(run.get("reason") or "–").rstrip("."), str(run.get("missing") or ""))
             alike.setdefault(why, []).append(str(run["run"]))
-    told = [
-        say(
-            "summary.unfinished" if len(names) == 1 else "summary.unfinished_several",
-            run=", ".join(names), status=status, reason=reason,
-        )
-        for (status, reason), names in alike.items()
-    ]  # fmt: skip
+    told = []
+    for (status, reason, missing), names in alike.items():
+        name = "summary.unfinished" if len(names) == 1 else "summary.unfinished_several"
+        line = [say(name, run=", ".join(names), status=status, reason=reason)]
+        if missing:
+            line.append(say("summary.measured_of", measured=missing))
+        told.append(" ".join([*line, say("summary.unmeasured")]))
     return "".join(blocks.caution_html(line) for line in told)
+
+
+def _is_unfinished(run: Data) -> bool:
+    return run.get("status") not in (None, "complete")
 
 
 def findings_html(groups: Sequence[Group], names: Mapping[str, str]) -> str:
@@ -66,14 +70,16 @@ def all_findings_html(groups: Sequence[Group], names: Mapping[str, str]) -> str:
     return _list(groups, names)
 
 
-def next_html(groups: Sequence[Group], checks: Sequence[Data] = ()) -> str:
+def next_html(groups: Sequence[Group], checks: Sequence[Data] = (), runs: Sequence[Data] = ()) -> str:
     """What to do about the most important findings: the change, and the command that confirms it.
 
-    Where there is none and a check failed, rules had to be silent: then that is to be mended first.
+    Where there is none and a check failed, rules had to be silent: then that is to be mended first. Where a run did
+    not come to its end, what is missing is to be measured before anybody can say that nothing needs to be changed.
     """
     found = summary.steps(summary.top(groups))
     if not found:
-        name = "mend_first" if summary.worst(checks) == "fail" else "nothing_next"
+        open_end = "finish_first" if any(_is_unfinished(run) for run in runs) else "nothing_next"
+        name = "mend_first" if summary.worst(checks) == "fail" else open_end
         return f'<p class="quiet">{html.escape(say(f"summary.{name}"))}</p>'
     items = "".join(f"<li><p>{blocks.inline(str(one['change']))}</p>{_confirm(one)}</li>" for one in found)
     return f'<ol class="next">{items}</ol>'

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from perflab import units
-from perflab.runs import Hardware, Run, StepRecords
+from perflab.messages import say
+from perflab.runs import Hardware, Manifest, Run, StepRecords
 from perflab.tasks.machines import machine_of
 
 
@@ -34,6 +36,8 @@ class Provenance:
     step_records: int = 0
     step_record_ns: float | None = None
     machine: str = ""
+    missing: str = ""
+    """How much of what was asked for was measured, where that is less than all."""
 
     @property
     def facts(self) -> dict[str, str]:
@@ -48,6 +52,7 @@ class Provenance:
             and f"{units.show_count(self.step_records)}, {units.show_time(self.step_record_ns)} each to take",
             "Made": f"{self.created[:16].replace('T', ' ')} UTC, {self.origin} by perflab",
             "Status": self.status if not self.reason else f"{self.status}: {self.reason}",
+            "Measured": self.missing,
         }
         return {label: str(value) for label, value in pairs.items() if value}
 
@@ -93,7 +98,19 @@ def _provenance(run: Run) -> Provenance:
         step_records=sum(one.records or 0 for one in m.step_records),
         step_record_ns=_mean_record_ns(m.step_records),
         machine=machine_of(m.hardware, m.engine.flavour),
+        missing=_missing(m),
     )
+
+
+def _missing(m: Manifest) -> str:
+    """`5 of 14 points, 0 of 1 profiling passes`, of a run that did not end well; empty where it is not told."""
+    measured = sum(point.status == "complete" and point.bench is not None for point in m.points)
+    profiled = sum(one.status == "complete" for one in m.profiles)
+    points, profiles = (m.asked.get(name) for name in ("points", "profiles"))
+    if not isinstance(points, int) or not isinstance(profiles, int) or m.status == "complete":
+        return ""
+    told: dict[str, Any] = {"measured": measured, "points": points, "profiled": profiled, "profiles": profiles}
+    return say("summary.measured" if profiles else "summary.measured_points", **told)
 
 
 def _mean_record_ns(records: Sequence[StepRecords]) -> float | None:

@@ -52,6 +52,12 @@ def test_the_first_page_links_to_the_evidence_and_gives_the_exact_command() -> N
     assert "vllm bench serve" in Page(summary_blocks.next_html(groups)).text
 
 
+def test_of_an_unfinished_run_it_is_told_how_much_is_there_and_that_the_rest_comes_first() -> None:
+    runs = [{"run": "a", "status": "partial", "reason": "killed", "missing": "5 of 14 points"}]
+    assert "a is partial: killed. There are 5 of 14 points." in Page(summary_blocks.unfinished_html(runs)).text
+    assert "Measure what is missing first" in summary_blocks.next_html([], [], runs)
+
+
 def test_one_figure_alone_is_no_row_of_figures() -> None:
     tile = {"label": "Share", "value": "28.2 %", "note": "a"}
     alone, two = ([{"sentences": ["A sentence."], "tiles": [tile] * n}] for n in (1, 2))
