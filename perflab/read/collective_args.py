@@ -47,6 +47,8 @@ class Messages:
     def add_kernels(self, events: list[Event]) -> None:
         """Look at device activities."""
         for _, args in self._named(events, is_kernel=True):
+            if args.external_id is None and not bytes(args.collective):
+                continue  # of a graph replay, as most are
             correlation, external = _number(args.correlation), _number(args.external_id)
             if correlation is None:
                 continue

@@ -210,7 +210,10 @@ def decoded(data: bytes) -> str:
     return data.decode("utf-8-sig", errors="replace")
 
 
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"|[{}\[\]:]', re.DOTALL)
+# From one bracket to the next: strings are passed over whole, for they may hold brackets. A string that is cut off,
+# or the end, ends the text.
+_TO_BRACKET = re.compile(rb'((?:[^"{}\[\]]++|"(?:[^"\\]|\\.)*+")*+)(.?)', re.DOTALL)
+_KEY = re.compile(rb'"((?:[^"\\]|\\.)*+)"\s*:', re.DOTALL)
 
 _LOG_LINE = re.compile(
     r"^(?:\x1b\[[\d;]*m)*(?:\((?:APIServer|EngineCore|Worker|MainProcess)\S* pid=\d+\)"
@@ -292,26 +295,25 @@ def outline(head: bytes) -> tuple[str, list[str]]:
     tuple
         `object` and its keys; `objects` (an array of them) and the keys of the first; `array`; or `other`.
     """
-    shape, depth, wanted, last, keys = "other", 0, 1, b"", []
-    for match in _TOKEN.finditer(head):
-        token = match.group()
-        if token in (b"{", b"["):
+    shape, depth, wanted, keys = "other", 0, 1, []
+    for match in _TO_BRACKET.finditer(head):
+        if depth == wanted:
+            keys += [key.decode("utf-8", errors="replace") for key in _KEY.findall(match[1])]
+        bracket = match[2]
+        if bracket in (b"{", b"["):
             depth += 1
             if depth == 1:
-                shape, wanted = ("object", 1) if token == b"{" else ("array", 2)
+                shape, wanted = ("object", 1) if bracket == b"{" else ("array", 2)
             elif depth == 2 and shape == "array":
-                if token == b"[":
+                if bracket == b"[":
                     break
                 shape = "objects"
-        elif token in (b"}", b"]"):
+        elif bracket in (b"}", b"]"):
             depth -= 1
             if depth < wanted:
                 break
-        elif token == b":":
-            if depth == wanted:
-                keys.append(last.decode("utf-8", errors="replace"))
         else:
-            last = token[1:-1]
+            break
     return shape, keys
 
 

@@ -133,6 +133,12 @@ def test_outline_skips_strings_and_stops_at_the_end():
     assert outline(b'[{"a": {"x": 1}, "b": 2}, {"c": 3}]') == ("objects", ["a", "b"])
 
 
+def test_outline_ends_in_a_string_that_is_cut_off():
+    escaped = b'\\"{' * 300_000  # JSON in a string of JSON: tried anew at every quote, this would take hours
+    assert outline(b'{"a": {"b": 1}, "c": "' + escaped) == ("object", ["a", "c"])
+    assert outline(b'{"' + escaped) == ("object", [])
+
+
 def test_refusal_says_what_it_is(tmp_path):
     file = tmp_path / "x.json"
     file.write_text('{"rocprofiler-sdk-tool": []}')
