@@ -95,15 +95,22 @@ class Tasks:
         return dict(json.loads(answer.read_text()))
 
 
+def warm_up(tasks: Tasks, place: Path) -> None:
+    """Every task once on a few kernels, so that modules are compiled. The traces were just written: they are cached."""
+    place.mkdir()
+    write_trace(place / "rank0.json", 1000)
+    for task in tasks.timed:
+        tasks.do(task, place)
+
+
 def time_all(tasks: Tasks, folder: Path, rounds: int) -> dict[str, list[Cost]]:
-    """Every task once before, so that files are in memory and modules compiled; then by turns."""
+    """Every task by turns."""
     costs: dict[str, list[Cost]] = {task: [] for task in tasks.timed}
-    for number, order in enumerate(turns(tasks.timed, rounds + 1)):
+    for order in turns(tasks.timed, rounds):
         for task in order:
             cost, _ = tasks.do(task, folder)
-            print(f"  {number} {task} {cost.wall_s:.2f} s, {cost.cpu_s:.2f} s, {cost.peak_mb:,.0f} MB", file=sys.stderr)
-            if number:
-                costs[task].append(cost)
+            print(f"  {task} {cost.wall_s:.2f} s, {cost.cpu_s:.2f} s, {cost.peak_mb:,.0f} MB", file=sys.stderr)
+            costs[task].append(cost)
     return costs
 
 
@@ -176,6 +183,7 @@ def main() -> None:
     found: dict[str, Any] = {"files": {}}
     with tempfile.TemporaryDirectory() as name:
         tasks = Tasks(Path(name), asked.hta)
+        warm_up(tasks, Path(name) / "warm-up")
         lines, shown = [*COSTS], [*peer_results.HEADER]
         for title, folder in prepare(Path(name), asked.fixtures, asked.kernels, asked.only).items():
             print(f"{title} ...", file=sys.stderr, flush=True)
