@@ -55,7 +55,7 @@ def prepare(place: Path, fixtures: Path, kernels: int, only: Sequence[str]) -> d
             continue
         found[title] = place / name
         found[title].mkdir()
-        for packed in sorted((ROOT / "data" / "recorded" / name / "profile" / "torch").glob("*.pt.trace.json.xz")):
+        for packed in sorted((ROOT / "data" / "recorded" / name / "profile" / "torch").glob("rank*.json.xz")):
             (found[title] / packed.stem).write_bytes(lzma.decompress(packed.read_bytes()))
     if kernels and (not only or "synthetic" in only):
         found["synthetic"] = place / "synthetic"
