@@ -52,7 +52,6 @@ _NS = "ns"
 _RANK = Column("rank", "int64", "global rank of the process; 0 where there is only one")
 _START = Column("start_ns", "int64", "start, nanoseconds since the epoch", _NS)
 _DUR = Column("dur_ns", "int64", "duration", _NS)
-_NAME = Column("name", "str", "name as recorded")
 
 CATEGORIES: tuple[str, ...] = (
     "attention", "gemm", "moe", "communication", "kv_cache", "norm_act",
@@ -278,14 +277,6 @@ def conform(frame: pd.DataFrame, table: str) -> pd.DataFrame:
 def empty(table: str) -> pd.DataFrame:
     """A `table` without rows."""
     return conform(pd.DataFrame({name: [] for name in TABLES[table].names}), table)
-
-
-def axis_label(table: str, column: str, unit: str | None = None) -> str:
-    """Text for an axis: the column's name in words, with `unit` (its own unless given)."""
-    spec = TABLES[table].column(column)
-    words = spec.name.removesuffix("_ns").replace("_", " ")
-    shown = spec.unit if unit is None else unit
-    return f"{words} ({shown})" if shown else words
 
 
 def markdown() -> str:

@@ -34,11 +34,6 @@ def test_every_group_is_made_of_categories_and_none_is_forgotten() -> None:
     assert sorted(grouped) == sorted(schema.CATEGORIES)
 
 
-def test_axis_label_carries_the_unit() -> None:
-    assert schema.axis_label("requests", "output_tokens") == "output tokens (tokens)"
-    assert schema.axis_label("steps", "dur_ns", "ms") == "dur (ms)"
-
-
 def test_the_reference_has_every_table_with_every_column_and_unit() -> None:
     parts = schema.markdown().split("\n## ")[1:]
     assert [part.splitlines()[0] for part in parts] == list(schema.TABLES)

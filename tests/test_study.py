@@ -8,7 +8,7 @@ from perflab import places
 from perflab.errors import InputError
 from perflab.experiment.spec import Load, Slos
 from perflab.experiment.study import TaskSpec
-from perflab.experiment.study_file import is_study_file, read_study
+from perflab.experiment.study_file import read_study
 from perflab.knowledge.quantization_formats import format_named, format_names
 
 GOOD = """\
@@ -144,11 +144,6 @@ def test_the_studies_that_come_with_perflab():
     assert [one.name for one in names["llama3-8b-h200"].variants] == [
         "baseline", "fp8", "fp8-kv", "int8", "int4-g128", "awq",
     ]  # fmt: skip
-
-
-def test_a_study_is_told_from_an_experiment(tmp_path):
-    assert is_study_file(write(tmp_path, GOOD))
-    assert not is_study_file(places.experiments() / "demo-cpu.yaml")
 
 
 def test_spelling_follows_the_version():

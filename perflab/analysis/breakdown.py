@@ -8,7 +8,6 @@ sum to its duration, to the nanosecond; plain sums stand beside them as `raw_ns`
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -236,14 +235,6 @@ def summary(table: pd.DataFrame) -> list[dict[str, Any]]:
         kind = str(mine["kind"].iloc[0]) if "kind" in mine else "gpu"
         found.append({"rank": int(str(rank)), "kind": kind, **_totals(mine), "phases": phases})
     return found
-
-
-def per_step_ms(record: Mapping[str, Any], category: str) -> float | None:
-    """Mean exclusive milliseconds of a category (or `idle`) per step, from one phase of a `summary`."""
-    if not record.get("steps"):
-        return None
-    ns = record["idle_ns"] if category == "idle" else record["categories"][category]["exclusive_ns"]
-    return float(ns) / 1e6 / float(record["steps"])
 
 
 def _totals(rows: pd.DataFrame) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from perflab.errors import InputError
 from perflab.messages import say
@@ -149,15 +148,3 @@ def goodput(
 def longest_gaps(gaps: pd.DataFrame) -> pd.Series[float]:
     """The longest gap of each request, from `perflab.analysis.latency.chunk_gaps`."""
     return gaps.groupby("request_id")["itl_ms"].max()
-
-
-def met_shares(latencies: pd.DataFrame, slos: Mapping[str, float]) -> dict[str, float]:
-    """By objective, the share of the requests that have the figure and stay within it."""
-    shares = {}
-    for name, limit in slos.items():
-        known: NDArray[np.float64] = (
-            latencies[name].dropna().to_numpy(np.float64) if name in latencies else np.array([])
-        )
-        if len(known):
-            shares[name] = float(np.mean(known <= limit))
-    return shares

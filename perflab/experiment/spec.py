@@ -64,11 +64,6 @@ class Data:
     path: Path | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
-    def sets_lengths(self) -> bool:
-        """Whether the data itself decides how long prompts are."""
-        return self.kind != "random"
-
 
 @dataclass(frozen=True)
 class PromptRule:

@@ -9,7 +9,6 @@ from typing import Any
 
 import yaml
 
-from perflab.errors import InputError
 from perflab.experiment.changes import changed
 from perflab.experiment.nodes import Source, Table, checked_name, did_you_mean, plain
 from perflab.experiment.profiles import read_profiles
@@ -347,12 +346,3 @@ def _calibration(top: Table) -> CalibrationSpec:
 def _slos(top: Table) -> dict[str, Slos]:
     table = top.table("slos", ("interactive", "batch"))
     return {name: read_limits(table, name) for name in table.nodes}
-
-
-def is_study_file(path: str | Path) -> bool:
-    """Whether a YAML file has the keys of a study."""
-    try:
-        found = yaml.safe_load(read_text(Path(path)))
-    except (InputError, yaml.YAMLError):
-        return False
-    return isinstance(found, dict) and "variants" in found

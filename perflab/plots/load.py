@@ -15,7 +15,6 @@ from matplotlib.figure import Figure
 from perflab.plots import style
 from perflab.plots.scales import Floats, digits, limit_line, metric_words, value_axis
 
-_ONE_RUN = style.SERIES[0]
 _LEAD = {"arrowstyle": "-", "linewidth": 0.8, "alpha": 0.5, "shrinkA": 2, "shrinkB": 4}
 
 

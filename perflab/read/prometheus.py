@@ -184,12 +184,6 @@ def label_text(labels: Mapping[str, Any]) -> str:
     return ",".join(f"{name}={_escaped(str(value))}" for name, value in sorted(labels.items()))
 
 
-def labels_of(text: str) -> dict[str, str]:
-    """The labels that `label_text` wrote."""
-    pairs = (part.partition("=") for part in re.findall(r"(?:[^,\\]|\\.)+", text))
-    return {name: re.sub(r"\\(.)", r"\1", value) for name, _, value in pairs}
-
-
 def _escaped(value: str) -> str:
     return re.sub(r"([\\,=])", r"\\\1", value)
 

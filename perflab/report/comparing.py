@@ -6,10 +6,8 @@ from typing import Any
 
 import pandas as pd
 
-from perflab.analysis.compare.findings import category_word
 from perflab.analysis.compare.metric_findings import metric_word
 from perflab.analysis.compare.metrics import MetricRow, comparison_table
-from perflab.analysis.kernel_names import short_kernel_names
 from perflab.analysis.latency import latency_values
 from perflab.plots import style
 from perflab.tasks.compare import CompareReport
@@ -42,43 +40,6 @@ def difference_table(report: CompareReport) -> pd.DataFrame:
         for one in sorted(report.differences.found, key=lambda d: (d.follows is not None, not d.expected))
     ]
     return pd.DataFrame(rows, columns=["setting", "baseline", "candidate", "expected", "follows from"])
-
-
-def change_table(report: CompareReport) -> pd.DataFrame:
-    """A row a phase and category: nanoseconds a step on both sides, and the change. Steps of like batches."""
-    rows = [
-        {
-            "phase": one.phase, "category": category_word(str(row["category"])), "baseline_ns": row["baseline_ns"],
-            "candidate_ns": row["candidate_ns"], "change_ns": row["change_ns"],
-        }
-        for one in report.phases
-        for row in one.shown.categories.to_dict("records")
-    ]  # fmt: skip
-    return pd.DataFrame(rows, columns=["phase", "category", "baseline_ns", "candidate_ns", "change_ns"])
-
-
-def kernel_change_table(report: CompareReport, phase: str, limit: int = 12) -> pd.DataFrame:
-    """The kernels whose time a step of a phase changed most, with calls a step."""
-    found = next((one.shown.kernels for one in report.phases if one.phase == phase), None)
-    columns = [
-        "change",
-        "category",
-        "kernel",
-        "baseline_calls",
-        "candidate_calls",
-        "baseline_ns",
-        "candidate_ns",
-        "change_ns",
-    ]
-    if found is None:
-        return pd.DataFrame(columns=columns)
-    shown = found[found["change"] != "same"].head(limit)
-    names = shown["candidate_name"].where(shown["candidate_name"].notna(), shown["baseline_name"]).astype(str)
-    short = short_kernel_names(names)
-    table: pd.DataFrame = shown.assign(
-        kernel=names.map(short), category=[category_word(str(name)) for name in shown["category"]]
-    )
-    return table[columns].reset_index(drop=True)
 
 
 def _told(value: Any) -> str:

@@ -171,10 +171,6 @@ def _answer(entries: Sequence[Entry]) -> str:
     return summary_blocks.answer_html([{"sentences": lines}])
 
 
-def _rate(entry: Entry) -> float:
-    return float((entry.best or {}).get("output_tokens_per_s") or 0.0)
-
-
 def _entry(file: str, page: Page, part: Given) -> Entry:
     name = part.folders[0].name
     runs: list[Data] = list(page.runs)

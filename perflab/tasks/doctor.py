@@ -19,7 +19,6 @@ from perflab.tasks.provenance import describe_hardware
 
 Status = Literal["ok", "info", "warn", "missing"]
 ABILITIES = ("run", "profile", "gpu", "nsys", "ncu", "screenshots")
-REQUIRABLE = ("run", "profile", "gpu")
 PROBE_S = 180.0
 _MIB = 1 << 20
 _LEAST_DISK, _GOOD_DISK = 256 * _MIB, 5 * units.GIB

@@ -63,11 +63,6 @@ class Looked:
         """Whether a run directory can be made of them, or they are one."""
         return self.run is not None or any(one.useful for one in self.seen)
 
-    @property
-    def has_traces(self) -> bool:
-        """Whether there is a trace to break down."""
-        return any(one.kind in TRACES for one in self.seen)
-
     def counts(self) -> list[tuple[str, int, int]]:
         """Kinds in words, how many files, their bytes; the most useful first."""
         order = sorted(self.seen, key=lambda one: (not one.useful, one.kind is None))

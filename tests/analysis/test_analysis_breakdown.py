@@ -3,11 +3,10 @@ from itertools import pairwise
 import analysis_tables as tables
 import numpy as np
 import pandas as pd
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perflab.analysis.breakdown import breakdown, cpu_breakdown, innermost, overlaps, per_step_ms, self_times, summary
+from perflab.analysis.breakdown import breakdown, cpu_breakdown, innermost, overlaps, self_times, summary
 from perflab.analysis.kernels import operators
 from perflab.schema import CATEGORIES, PHASES, validate
 
@@ -71,9 +70,8 @@ def test_steps_are_cut_exactly() -> None:
     assert (phases["prefill"]["steps"], phases["prefill"]["busy_ns"]) == (1, 30)
     assert (phases["mixed"]["steps"], phases["mixed"]["window_ns"]) == (0, 0)
     assert phases["mixed"]["categories"]["gemm"]["share"] is None
-    assert per_step_ms(phases["decode"], "sampling") == pytest.approx(30e-6)
-    assert per_step_ms(phases["decode"], "idle") == pytest.approx(10e-6)
-    assert per_step_ms(phases["mixed"], "idle") is None
+    decode = phases["decode"]
+    assert (decode["categories"]["sampling"]["exclusive_ns"], decode["idle_ns"]) == (30, 10)
 
 
 def test_ranks_are_apart_and_a_rank_without_work_is_absent() -> None:

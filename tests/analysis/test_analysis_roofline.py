@@ -20,7 +20,6 @@ from perflab.analysis.model.step_work import Peaks, decode_attention_intensity, 
 from perflab.analysis.model.workload import Workload, workload
 from perflab.analysis.roofline.bound import KernelRoof, verdict
 from perflab.analysis.roofline.phases import RankRoofline, rank_roofline
-from perflab.analysis.roofline.table import step_rooflines
 from perflab.knowledge.gpus import gpu_spec
 from perflab.read.files import read_text
 from perflab.runs import open_run
@@ -295,18 +294,6 @@ def test_what_is_missing_is_said(kwargs: dict[str, Any], words: str) -> None:
     assert not found.phases
     assert words in " ".join(found.missing)
     json.dumps(found.to_json(), allow_nan=False)
-
-
-def test_each_step_has_its_own_roofline() -> None:
-    found = tiny_rank()
-    rows = table(step("decode", decode=(3, 3), kv=30, dur=100))
-    one = step_rooflines(found, rows).iloc[0]
-    decode = found.phases["decode"]
-    assert (one["flops"], one["bytes"], one["tokens"]) == (decode.flops, decode.bytes, 3)
-    assert (one["reach"], one["flops_share"]) == (pytest.approx(decode.reach), pytest.approx(decode.flops_share))
-    assert bool(one["complete"])
-    assert not step_rooflines(tiny_rank(settings={"kv_cache_dtype": "of tomorrow"}), rows)["complete"].any()
-    assert step_rooflines(tiny_rank(config=None), rows).empty
 
 
 @pytest.mark.parametrize(

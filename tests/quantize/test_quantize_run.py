@@ -16,7 +16,7 @@ from perflab.experiment.study_file import read_study
 from perflab.messages import say
 from perflab.runs import Engine, Gpu, Hardware, Manifest, Point, RunWriter, Server, StepRecords
 from perflab.tasks.quantize.experiments import pairs, variant_experiment
-from perflab.tasks.quantize.folder import StudyFolder, begin, open_study
+from perflab.tasks.quantize.folder import StudyFolder, begin
 from perflab.tasks.quantize.joined import join_runs
 from perflab.tasks.quantize.merging import merge_studies
 from perflab.tasks.quantize.run import Outcome, Session
@@ -318,11 +318,6 @@ def test_a_folder_with_other_things_is_left_alone(study, tmp_path):
     (tmp_path / "broken" / "study.json").write_text("{")
     with pytest.raises(InputError, match="cannot be read"):
         begin(study, tmp_path / "broken", list)
-
-
-def test_a_study_is_opened_by_its_file(study):
-    found, place = open_study(study.path)
-    assert (found.name, place.path) == ("small", study.path.parent)
 
 
 def test_seats():

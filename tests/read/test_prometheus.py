@@ -3,13 +3,14 @@
 import gzip
 import json
 import math
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from perflab.errors import InputError
-from perflab.read.prometheus import canonical_name, label_text, labels_of, read_metrics, read_samples, read_telemetry
+from perflab.read.prometheus import canonical_name, label_text, read_metrics, read_samples, read_telemetry
 from perflab.schema import validate
 
 TEXT = """# HELP vllm:generation_tokens_total Number of generation tokens processed.
@@ -105,6 +106,11 @@ def test_malformed(tmp_path, text, line, words):
     with pytest.raises(InputError, match=words) as caught:
         read_metrics(file, 0)
     assert (caught.value.line, "\n" in str(caught.value)) == (line, False)
+
+
+def labels_of(text):
+    pairs = (part.partition("=") for part in re.findall(r"(?:[^,\\]|\\.)+", text))
+    return {name: re.sub(r"\\(.)", r"\1", value) for name, _, value in pairs}
 
 
 @given(st.dictionaries(st.from_regex(r"[a-z_]+", fullmatch=True), st.text(max_size=8), max_size=4))

@@ -40,11 +40,6 @@ class Recognised:
     quantization: Quantization | None
     kv_8bit: bool
 
-    @property
-    def saves_operations(self) -> bool:
-        """Products are made in fewer bits than 16, where the GPU can."""
-        return self.activations is not None
-
 
 def recognised(config: Mapping[str, Any] | None, settings: Mapping[str, Any]) -> Recognised:
     """The variant that ran.

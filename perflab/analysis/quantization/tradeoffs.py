@@ -466,11 +466,6 @@ class Comparison:
         """Whether any speed was measured."""
         return bool(self.kvs)
 
-    @property
-    def has_accuracy(self) -> bool:
-        """Whether any accuracy was measured."""
-        return any(one.accuracy for one in self.variants)
-
     def to_json(self) -> dict[str, Any]:
         """All of it."""
         return {

@@ -40,24 +40,6 @@ def metric_name(metric: str) -> str:
     return _METRICS.get(metric, metric)
 
 
-def verdict_sentences(comparison: Comparison) -> list[str]:
-    """Each variant against the baseline over loads: how much faster, and where that ends."""
-    found = []
-    for variant in comparison.variants:
-        for kv in comparison.kvs:
-            speeds = variant.speeds("output_tokens_per_s", kv, comparison.lengths)
-            gains = [(load, one.gain) for load, one in sorted(speeds.items()) if one.gain is not None]
-            if not gains:
-                continue
-            told = ", ".join(f"{factor(gain)} at {load:g}" for load, gain in gains)
-            runs = min(gain.n for _, gain in gains)
-            key = "gain" if gains[0][1].low is not None else "gain_one" if runs == 1 else "gain_few"
-            found.append(
-                say(f"tradeoffs.words.{key}", variant=variant.label, kv=say(f"tradeoffs.kv.{kv}"), gains=told, n=runs)
-            )
-    return found
-
-
 def duel_sentences(comparison: Comparison) -> list[str]:
     """Where 4-bit weights beat FP8 and where not: by KV mode and metric, loads with the same outcome together."""
     found = []

@@ -16,9 +16,6 @@ COLUMNS = (
 )  # fmt: skip
 
 
-_SUMS = ("flops", "bytes", "limit_ns")
-
-
 def roofline_table(rooflines: Iterable[tuple[str, RankRoofline]]) -> pd.DataFrame:
     """What each phase, and each category of kernels in it, did of what the GPU can do.
 
@@ -55,38 +52,6 @@ def roofline_table(rooflines: Iterable[tuple[str, RankRoofline]]) -> pd.DataFram
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype(
         dict.fromkeys(("flops", "bytes", "limit_ns", "intensity", "flops_share", "bytes_share"), "float64")
     )
-
-
-def step_rooflines(found: RankRoofline, steps: pd.DataFrame) -> pd.DataFrame:
-    """Each step of a rank against its roofs.
-
-    Parameters
-    ----------
-    steps
-        Table `steps` of the rank.
-
-    Returns
-    -------
-    DataFrame
-        A row a step whose tokens are known: `step`, `phase`, `dur_ns`, `tokens`, `flops`, `bytes` and `limit_ns` of
-        its known work, `flops_share` and `bytes_share` of the peaks over the step, `reach` (least time over its
-        duration), `complete` (False where a part's work is not known).
-    """
-    columns = ["step", "phase", "dur_ns", "tokens", *_SUMS, "flops_share", "bytes_share", "reach", "complete"]
-    if found.peaks is None or found.parts.empty:
-        return pd.DataFrame(columns=columns)
-    by_step = found.parts.groupby("step")
-    table = steps.merge(by_step[list(_SUMS)].sum(), left_on="step", right_index=True)
-    table = table.merge(
-        by_step["flops"].agg(lambda of: of.notna().all()).rename("complete"), left_on="step", right_index=True
-    )
-    seconds = table["dur_ns"] / 1e9
-    return table.assign(
-        tokens=table["prefill_tokens"] + table["decode_tokens"],
-        flops_share=table["flops"] / seconds / found.peaks.linear,
-        bytes_share=table["bytes"] / seconds / found.peaks.memory,
-        reach=table["limit_ns"] / table["dur_ns"],
-    )[columns].reset_index(drop=True)
 
 
 def _lacks_a_part(phase: PhaseRoofline) -> bool:

@@ -15,7 +15,6 @@ from perflab import __version__
 from perflab.capture.cache import write_whole
 from perflab.errors import InputError
 from perflab.experiment.study import KvMode, Study
-from perflab.experiment.study_file import read_study
 from perflab.messages import say
 from perflab.runs import Hardware, now
 
@@ -141,9 +140,7 @@ def begin(study: Study, folder: str | Path, variants: Callable[[], Sequence[Mapp
             },
             "variants": list(variants()),
             "server_runs": study.server_runs,
-            "slos": {
-                name: {f"{key}_ms": limit for key, limit in one.given.items()} for name, one in study.slos.items()
-            },
+            "slos": _limits(study),
             "perflab": __version__,
             "made_at": told.get("made_at") or now(),
             "visits": told.get("visits") or [],
@@ -188,19 +185,6 @@ def _essence(text: str) -> dict[str, Any]:
         "kv": {key: value for key, value in kv.items() if key not in _FREE_KV},
         "variants": {str(one.get("name")): {k: v for k, v in one.items() if k != "checkpoint"} for one in variants},
     }
-
-
-def open_study(folder: str | Path) -> tuple[Study, StudyFolder]:
-    """A study by its folder, or by its file.
-
-    Raises
-    ------
-    InputError
-        When there is no study file.
-    """
-    path = Path(folder)
-    file = path / FILE if path.is_dir() else path
-    return read_study(file), StudyFolder(file.resolve().parent)
 
 
 @dataclass

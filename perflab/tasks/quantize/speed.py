@@ -6,7 +6,6 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 
 from perflab.errors import InputError
 from perflab.experiment import Experiment, Plan
@@ -256,8 +255,3 @@ def _seconds(first: str | None, last: str | None) -> float | None:
     if not first or not last:
         return None
     return (datetime.fromisoformat(last) - datetime.fromisoformat(first)).total_seconds()
-
-
-def part_paths(study: Study, folder: StudyFolder) -> list[Path]:
-    """Every part there is."""
-    return [path for one in study.variants for mode in study.kv.modes for path in folder.parts(one.name, mode)]
