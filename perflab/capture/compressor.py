@@ -57,7 +57,7 @@ class Compressor:
                 tick()
             status, ending = group.exit_status, group.ending
         if status != 0 or not Path(str(job["facts"])).is_file():
-            raise CaptureError(say("quantize_make.failed", name=name, why=why_ended(status, ending, log), log=log))
+            raise CaptureError(say("quantize_make.failed", name=name, why=why_ended(status, ending, log), log=log.name))
 
 
 def ready_compressor(said: Callable[[str], None] = lambda _: None) -> Compressor:

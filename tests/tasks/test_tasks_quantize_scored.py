@@ -2,6 +2,7 @@
 
 import json
 import lzma
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -10,8 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perflab.analysis.quantization.accuracy import loss
-from perflab.errors import InputError
+from perflab.capture.compressor import Compressor
+from perflab.capture.models import ReadyModel
+from perflab.errors import CaptureError, InputError
 from perflab.experiment.study_file import read_study
+from perflab.tasks.quantize import make
 from perflab.tasks.quantize.accuracy import control_chunk, measure_accuracy
 from perflab.tasks.quantize.make import make_checkpoints
 from perflab.tasks.quantize.recipes import recipe_for
@@ -126,7 +130,8 @@ def test_recipes(tmp_path):
     assert int4.algorithm == "gptq" and int4.scheme["weights"]["group_size"] == 64
     assert "input_activations" not in int4.scheme
     assert recipe_for(found.variant("int4-g32"), "rtn").algorithm == "rtn"
-    assert recipe_for(replace(found.variant("int4-g64"), algorithm="awq")).algorithm == "awq"
+    awq = recipe_for(replace(found.variant("int4-g64"), algorithm="awq"))
+    assert awq.algorithm == "awq" and (awq.samples(64), awq.samples(8)) == (16, 8) and int4.samples(64) == 64
     fp8 = recipe_for(found.variant("fp8-channel"))
     assert fp8.scheme["weights"]["type"] == "float" and fp8.scheme["weights"]["strategy"] == "channel"
     assert recipe_for(found.variant("fp8")).scheme["weights"]["strategy"] == "tensor"
@@ -137,6 +142,20 @@ def test_what_is_not_made_is_refused_before_anything_runs(tmp_path, name):
     found = study(tmp_path)
     with pytest.raises(InputError, match="no checkpoint is made"):
         make_checkpoints(found, tmp_path / "out", variants=[name])
+
+
+def test_the_log_of_what_could_not_be_made_is_kept(tmp_path, monkeypatch):
+    found = study(tmp_path)
+    config = tmp_path / "model" / "config.json"
+    config.parent.mkdir()
+    config.write_text("{}")
+    # This Python has no llm-compressor, so it fails as one does in which something is wrong.
+    monkeypatch.setattr(make, "ready_compressor", lambda said: Compressor(sys.executable, False))
+    monkeypatch.setattr(make, "_model", lambda study, said: ReadyModel("m", True, config))
+    with pytest.raises(CaptureError, match=r"int8 could not be made: ModuleNotFoundError.*\(checkpoints/int8\.log\)"):
+        make_checkpoints(found, tmp_path / "out", variants=["int8"])
+    assert "ModuleNotFoundError" in (tmp_path / "out" / "checkpoints" / "int8.log").read_text()
+    assert not list((tmp_path / "out" / "checkpoints").glob(".making*"))
 
 
 def test_unknown_variants_and_foreign_folders(tmp_path):

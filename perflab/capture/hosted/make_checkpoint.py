@@ -62,7 +62,17 @@ def recipe(job: "dict[str, Any]") -> "list[Any]":
         return [SmoothQuantModifier(smoothing_strength=0.8), GPTQModifier(**parts)]
     from llmcompressor.modifiers.transform.awq import AWQModifier
 
+    leave_memory_unpinned()
     return [AWQModifier(duo_scaling="both"), QuantizationModifier(**parts)]
+
+
+def leave_memory_unpinned() -> None:
+    """On a machine without an accelerator: llm-compressor 0.14 pins memory for one all the same, and torch refuses."""
+    import torch
+    from llmcompressor.pipelines.cache import IntermediatesCache
+
+    if not torch.accelerator.is_available():
+        IntermediatesCache.pin_memory = lambda *_, **__: None
 
 
 def calibration(job: "dict[str, Any]", tokenizer: Any) -> "tuple[Any, dict[str, int]]":

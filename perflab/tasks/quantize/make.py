@@ -191,7 +191,7 @@ def _make(job: _Job, place: StudyFolder, compressor: Compressor, said: Callable[
             "algorithm": job.recipe.algorithm,
             "ignore": list(job.recipe.ignore),
             "seed": job.study.seed,
-            "samples": job.study.calibration.samples,
+            "samples": job.recipe.samples(job.study.calibration.samples),
             "length": job.study.calibration.length,
             "trust_remote_code": job.study.model.trust_remote_code,
         }
@@ -199,7 +199,13 @@ def _make(job: _Job, place: StudyFolder, compressor: Compressor, said: Callable[
             (work / "calibration.json").write_text(json.dumps(texts), encoding="utf-8")
             document["calibration"] = str(work / "calibration.json")
         said(say("quantize_make.making_one", label=label, algorithm=job.recipe.algorithm))
-        compressor.run(document, work, job.variant.name, _every(15.0, lambda s: said(_still(label, s))))
+        try:
+            compressor.run(document, work, job.variant.name, _every(15.0, lambda s: said(_still(label, s))))
+        except CaptureError:
+            # What it says of its log has to hold after this folder is gone.
+            for log in work.glob("*.log"):
+                shutil.copy(log, target.parent)
+            raise
         told = json.loads(facts.read_text(encoding="utf-8"))
         (out / MADE).write_text(json.dumps(_record(job, texts, told, out), indent=1) + "\n", encoding="utf-8")
         if target.exists():

@@ -237,7 +237,7 @@ def _made(study: Study, variant: Variant) -> str:
         return say(f"quantize.made.{how}")
     recipe = recipe_for(variant)
     name = "make" if recipe.calibrated else "make_plain"
-    return say(f"quantize.made.{name}", algorithm=recipe.algorithm, samples=study.calibration.samples)
+    return say(f"quantize.made.{name}", algorithm=recipe.algorithm, samples=recipe.samples(study.calibration.samples))
 
 
 def _engine(study: Study) -> Probe | None:
