@@ -31,8 +31,7 @@ from perflab.read.clients.common import (
     number_of,
     positive,
     rates,
-    span_s,
-    tables,
+    result_of_rows,
     text,
     total,
 )
@@ -206,19 +205,13 @@ def read_aiperf_records(path: str | Path) -> list[BenchResult]:
     if len(measured) < len(records):
         notes = (*notes, say("read.warm_ups_left_out", n=len(records) - len(measured)))
     rows = [_row(record) for record in measured]
-    requests, chunks = tables(rows)
     by_text = total([_of_text(record) for record, row in zip(measured, rows, strict=True) if row.ok])
     usage = any(at(record, "metrics", *_USAGE) is not None for record in measured)
     meta = _asked(Path(path))
     meta = dataclasses.replace(meta, extra={**meta.extra, **_text_count(by_text if usage else None)})
-    answered = [row for row in rows if row.ok]
-    prompt, output = total([row.prompt_tokens for row in answered]), total([row.output_tokens for row in answered])
-    duration = span_s(answered)
-    return [BenchResult(
-        path=Path(path), kind="serve", meta=meta, completed=len(answered), failed=len(rows) - len(answered),
-        duration_s=duration, total_input_tokens=prompt, total_output_tokens=output,
-        reported=rates(duration, len(answered), prompt, output), requests=requests, chunks=chunks, clock="epoch",
-        client="AIPerf", marks=() if usage else ("client_tokenizer",), notes=notes,
+    return [result_of_rows(
+        rows, path=Path(path), meta=meta, clock="epoch", client="AIPerf",
+        marks=() if usage else ("client_tokenizer",), notes=notes,
     )]  # fmt: skip
 
 

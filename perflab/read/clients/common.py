@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from perflab.read.bench_result import BenchResult
 from perflab.schema import conform
 from perflab.units import NS_PER_S
 
@@ -182,6 +183,19 @@ def span_s(rows: Sequence[Row]) -> float | None:
     starts = [row.arrival_ns for row in rows if row.arrival_ns is not None]
     ends = [row.finish_ns for row in rows if row.finish_ns is not None]
     return (max(ends) - min(starts)) / NS_PER_S if starts and ends and max(ends) > min(starts) else None
+
+
+def result_of_rows(rows: Sequence[Row], **told: Any) -> BenchResult:
+    """The result of requests told one by one: `told` is what else is known of it."""
+    answered = [row for row in rows if row.ok]
+    prompt, output = total([row.prompt_tokens for row in answered]), total([row.output_tokens for row in answered])
+    duration = span_s(answered)
+    requests, chunks = tables(rows)
+    return BenchResult(
+        kind="serve", completed=len(answered), failed=len(rows) - len(answered), duration_s=duration,
+        total_input_tokens=prompt, total_output_tokens=output,
+        reported=rates(duration, len(answered), prompt, output), requests=requests, chunks=chunks, **told,
+    )  # fmt: skip
 
 
 def rates(

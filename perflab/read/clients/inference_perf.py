@@ -21,10 +21,7 @@ from perflab.read.clients.common import (
     moment,
     number,
     positive,
-    rates,
-    span_s,
-    tables,
-    total,
+    result_of_rows,
 )
 from perflab.read.files import read_text, refusal
 
@@ -101,15 +98,9 @@ def read_inference_perf_requests(path: str | Path) -> list[BenchResult]:
     if not all("start_time" in record and "info" in record for record in records):
         raise refusal(path, "inference_perf_requests")
     rows = [_row(record) for record in records]
-    answered = [row for row in rows if row.ok]
-    prompt, output = total([row.prompt_tokens for row in answered]), total([row.output_tokens for row in answered])
-    duration = span_s(answered)
-    requests, chunks = tables(rows)
-    return [BenchResult(
-        path=Path(path), kind="serve", meta=_asked(records), completed=len(answered), failed=len(rows) - len(answered),
-        duration_s=duration, total_input_tokens=prompt, total_output_tokens=output,
-        reported=rates(duration, len(answered), prompt, output), requests=requests, chunks=chunks, clock="client",
-        client=CLIENT, marks=("last_token", "client_tokenizer"), notes=notes,
+    return [result_of_rows(
+        rows, path=Path(path), meta=_asked(records), clock="client", client=CLIENT,
+        marks=("last_token", "client_tokenizer"), notes=notes,
     )]  # fmt: skip
 
 

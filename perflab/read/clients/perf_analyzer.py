@@ -7,6 +7,7 @@ server reported usage.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 from perflab.errors import InputError
 from perflab.read.bench import json_records
 from perflab.read.bench_result import BenchMeta, BenchResult
-from perflab.read.clients.common import Row, at, count, moment, positive, rates, span_s, tables, text, total
+from perflab.read.clients.common import Row, at, count, moment, positive, result_of_rows, text
 from perflab.read.files import read_text, refusal
 
 _EVENT = re.compile(r"^data:\s*(\{.*\})\s*$", re.MULTILINE)
@@ -56,20 +57,14 @@ def _experiments(path: Path) -> list[tuple[dict[str, Any], dict[str, Any]]]:
 def _result(document: dict[str, Any], one: dict[str, Any], path: Path) -> BenchResult:
     rows = [_row(request) for request in one.get("requests") or () if isinstance(request, dict)]
     mode, value = text(at(one, "experiment", "mode")), positive(at(one, "experiment", "value"))
-    answered = [row for row in rows if row.ok]
-    prompt, output = total([row.prompt_tokens for row in answered]), total([row.output_tokens for row in answered])
-    duration = span_s(answered)
-    requests, chunks = tables(rows)
-    return BenchResult(
-        path=path, kind="serve", completed=len(answered), failed=len(rows) - len(answered),
-        duration_s=duration, client="GenAI-Perf",
+    result = result_of_rows(
+        rows, path=path, client="GenAI-Perf", clock="epoch",
         meta=BenchMeta(
             backend=text(document.get("service_kind")), request_rate=value if mode == "request_rate" else None,
             max_concurrency=int(value) if value and mode == "concurrency" else None,
         ),
-        total_input_tokens=prompt, total_output_tokens=output, reported=rates(duration, len(answered), prompt, output),
-        requests=requests, chunks=chunks, clock="epoch", marks=("texts_only",) if output is None else (),
     )  # fmt: skip
+    return dataclasses.replace(result, marks=("texts_only",) if result.total_output_tokens is None else ())
 
 
 def _row(request: dict[str, Any]) -> Row:
