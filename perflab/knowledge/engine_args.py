@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from perflab.knowledge.toml import shipped_toml
+from perflab.knowledge.versions import release
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def flag(name: str, version: str | None = None, value: Any = None) -> str | None
     if _has(name, ours):
         return _spelled(name, value)
     gone, first = _listed(name) or (None, None)
-    if gone is not None and _parts(ours) > _parts(gone):
+    if gone is not None and release(ours) > release(gone):
         use = table["gone"][name].get("use")
         return _replacement(use, ours) if use else None
     if first is None:
@@ -65,8 +66,8 @@ def flag(name: str, version: str | None = None, value: Any = None) -> str | None
     older = next((o for o, entry in table["gone"].items() if entry.get("use") == name and entry.get("renamed")), None)
     if older is not None and _has(older, ours):
         return _spelled(older, value)
-    before = max(known for known in map(_parts, table["versions"]) if known < _parts(first))
-    return f"{_spelled(name, value)} (sure to be there from vLLM {first})" if _parts(ours) > before else None
+    before = max(known for known in map(release, table["versions"]) if known < release(first))
+    return f"{_spelled(name, value)} (sure to be there from vLLM {first})" if release(ours) > before else None
 
 
 def as_version_has_it(text: str, version: str | None) -> str:
@@ -103,7 +104,7 @@ def _has(name: str, version: str) -> bool:
     if found is None:
         return False
     gone, first = found
-    return (gone is None or _parts(version) <= _parts(gone)) and (first is None or _parts(version) >= _parts(first))
+    return (gone is None or release(version) <= release(gone)) and (first is None or release(version) >= release(first))
 
 
 def _spelled(name: str, value: Any) -> str:
@@ -123,8 +124,3 @@ def _replacement(use: str, version: str) -> str | None:
     for name in names:
         use = re.sub(rf"\b{name}\b", _spelled(name, None), use)
     return use
-
-
-def _parts(version: str) -> tuple[int, ...]:
-    """`0.25.1+cu130` -> (0, 25, 1)."""
-    return tuple(int(part) for part in re.findall(r"\d+", version.split("+")[0])[:3])

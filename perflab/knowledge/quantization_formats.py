@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from perflab.knowledge.toml import shipped_toml
+from perflab.knowledge.versions import release
 
 How = Literal["none", "online", "make", "ready", "kv"]
 
@@ -95,7 +96,7 @@ class Format:
             return {}
         found = None
         for since, args in self.spelling:
-            if version is None or parts(since) <= parts(version):
+            if version is None or release(since) <= release(version):
                 found = dict(args)
         return found
 
@@ -158,7 +159,7 @@ def kv_backends() -> Mapping[str, str]:
 
 def marlin_pads(version: str | None) -> bool:
     """Whether Marlin of that version pads widths that do not fit its tiles; so do versions that are not known."""
-    return version is None or parts(version) >= parts(_document()["marlin_padding"]["since"])
+    return version is None or release(version) >= release(_document()["marlin_padding"]["since"])
 
 
 def experts_only(quantization: str) -> bool:
@@ -170,11 +171,6 @@ def capability_of(gpu: str | None) -> int | None:
     """Compute capability, times 10, by a GPU's name; None where the name is not known."""
     found = (one["value"] for one in _document()["capability"] if gpu and re.search(one["match"], gpu))
     return next(found, None)
-
-
-def parts(version: str) -> tuple[int, ...]:
-    """`0.25.1+cu130` -> (0, 25, 1)."""
-    return tuple(int(part) for part in re.findall(r"\d+", version.split("+")[0])[:3])
 
 
 def _grouped(one: Format, name: str, group: int) -> Format:
