@@ -61,12 +61,17 @@ def _text(value: object) -> str:
 
 
 def _cpu() -> str | None:
+    return cpu_says("model name", "Model", "Hardware") or platform.processor() or None
+
+
+def cpu_says(*names: str) -> str | None:
+    """What the system says of the first CPU under one of these names; None where it does not tell (macOS)."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
             name, _, value = line.partition(":")
-            if name.strip() in ("model name", "Model", "Hardware") and value.strip():
+            if name.strip() in names and value.strip():
                 return value.strip()
-    return platform.processor() or None
+    return None
 
 
 def _usable_cores() -> int | None:

@@ -26,7 +26,7 @@ import psutil
 import pynvml
 
 from perflab.capture.cache import cache_folder
-from perflab.capture.hardware import hardware
+from perflab.capture.hardware import cpu_says, hardware
 from perflab.runs import Hardware
 
 DEADLINE_S = 20.0
@@ -171,12 +171,8 @@ def answers(questions: Mapping[str, Callable[[], Any]], deadline_s: float) -> tu
 
 def cpu_flags() -> frozenset[str] | None:
     """Instruction sets of the first CPU, None where the system does not tell (macOS)."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() in ("flags", "Features"):
-                return frozenset(value.split())
-    return None
+    said = cpu_says("flags", "Features")
+    return None if said is None else frozenset(said.split())
 
 
 def memory_limit() -> int | None:
