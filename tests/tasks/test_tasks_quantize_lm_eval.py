@@ -26,6 +26,7 @@ from perflab.tasks.quantize import lm_tasks
 from perflab.tasks.quantize.folder import StudyFolder
 from perflab.tasks.quantize.lm_tasks import measure_tasks
 from perflab.tasks.quantize.task_files import FILE, content, pair, read_scores, write_scores
+from perflab.tasks.quantize.task_words import is_of_few_flips, sentence
 from perflab.tasks.quantize.tradeoffs import tradeoffs
 
 RIGHT = [1] * 20 + [0] * 20
@@ -66,6 +67,16 @@ def test_verdicts_of_answers_that_flip(lost, won, word, difference):
     assert task_loss(scores(flipped(lost, won)), higher_is_better=False).word == {
         "worse": "better", "better": "worse"
     }.get(word, word)  # fmt: skip
+
+
+def test_an_interval_that_few_flips_do_not_bear_out_is_explained():
+    few = task_loss(scores(flipped(lost=5)))
+    assert few.difference.high < 0 and few.word == "none_detectable" and is_of_few_flips(few)
+    assert sentence("t", "acc", few) == (
+        "t, acc: 0.375 against 0.500, −0.125 (−0.275 to −0.050) on 40 documents (flipped: 5 lost, 0 won): a coin gives "
+        "flips so uneven in 6.2 of 100 tries, so no difference is said, though the interval leaves out 0."
+    )
+    assert not any(is_of_few_flips(task_loss(scores(flipped(*one)))) for one in ((0, 0), (3, 3), (6, 0)))
 
 
 def test_scores_that_are_no_answers_have_no_flips():
@@ -181,7 +192,7 @@ class Engine:
     python, flavour, vllm_version = "python", "cpu", "0.32.0"
 
     def __init__(self):
-        self.given, self.jobs, self.dies = {}, [], ""
+        self.given, self.jobs, self.dies, self.asked = {}, [], "", None
 
     def ask(self, job, _, work, tick):
         tick(0, 40)
@@ -191,6 +202,7 @@ class Engine:
             given = self.given.get((job.name, one["name"]), RIGHT)
             rows = {"task": [one["name"]] * 40, "document": list(range(40)), "metric": ["acc"] * 40, "value": given}
             whole = {"rows": rows, "higher_is_better": {"acc": True}, "shots": [0], "left_out": [], "cut_prompts": 0}
+            whole |= {"asked": self.asked} if self.asked else {}
             told[one["name"]] = {"key": one["key"], **(given if isinstance(given, dict) else whole)}
         work.mkdir(exist_ok=True)
         (work / f"{job.name}.json").write_text(json.dumps({"lm_eval": "0.4.13", "tasks": told}))
@@ -267,6 +279,20 @@ def test_only_what_changed_is_asked_again(played):
     assert [one["name"] for one in told(place, "kv-fp8")["tasks"]] == ["one", "two", "three"]
 
 
+def test_what_was_paired_with_answers_since_replaced_is_asked_again(played):
+    study, place, engine = played
+    measure_tasks(study, place, engine)
+    base = told(place, "baseline")
+    # One task's result is removed by hand, and by now lm-eval asks it otherwise.
+    base["tasks"] = [one for one in base["tasks"] if one["name"] == "one"]
+    (place.path / "accuracy" / "baseline" / "accuracy.json").write_text(json.dumps(base))
+    engine.jobs.clear()
+    engine.asked = "otherwise"
+    assert not measure_tasks(study, place, engine).failed
+    assert engine.jobs == [("baseline", ["two"]), ("kv-fp8", ["two"])]
+    assert {one["asked"] for one in told(place, "kv-fp8")["tasks"]} == {None, "otherwise"}
+
+
 def test_what_was_answered_before_the_engine_died_is_kept(played):
     study, place, engine = played
     engine.dies = "kv-fp8"
@@ -310,6 +336,7 @@ def test_other_questions_than_the_baselines_are_not_paired(played):
         ({"failed": "data", "why": "ConnectionError: Couldn't reach 'x'"}, "data set of task two cannot be loaded"),
         ({"rows": {}, "left_out": ["word_perplexity"]}, "no metric that is a mean over documents (only word_perp"),
         ({"failed": "run", "why": "ValueError: odd"}, "task two failed: ValueError: odd"),
+        ({"failed": "group", "why": "all.yaml"}, "a group of your own is named by its folder, as {name: GROUP, path"),
     ],
 )
 def test_a_task_that_fails_with_the_baseline_is_told_once(played, capsys, answer, said):
@@ -410,4 +437,5 @@ def test_failures_say_what_they_are_about(script):
     assert script.why(script.UnknownTaskError("x", ["y"])) == {"failed": "unknown", "why": "x", "near": ["y"]}
     assert script.why(ConnectionError("no\nnetwork")) == {"failed": "data", "why": "ConnectionError: no"}
     assert script.why(FileNotFoundError("q.jsonl"))["failed"] == "data"
+    assert script.why(script.GroupError("all.yaml")) == {"failed": "group", "why": "all.yaml"}
     assert script.why(ValueError()) == {"failed": "run", "why": "ValueError"}

@@ -29,7 +29,7 @@ from perflab.messages import say
 from perflab.tasks.quantize.experiments import served_model, variant_args
 from perflab.tasks.quantize.folder import StudyFolder
 from perflab.tasks.quantize.task_files import COLUMNS, content, pair, read_scores, write_scores
-from perflab.tasks.quantize.task_words import failure, notes, sentence
+from perflab.tasks.quantize.task_words import failure, is_of_few_flips, notes, sentence
 
 ACCURACY = "accuracy.json"
 WORK = ".tasks"
@@ -222,10 +222,11 @@ class _Session:
             one = task_loss(paired, higher_is_better=answer["higher_is_better"].get(metric))
             figures = one.to_json() | ({"baseline": None, "difference": None, "flips": None} if is_base else {})
             words = {} if is_base else {"sentence": sentence(spec.name, str(metric), one)}
+            told = [*notes(spec, answer), *([words["sentence"]] if words and is_of_few_flips(one) else [])]
             found.append({
                 "name": spec.name, "metric": metric, "tasks": sorted(set(own["task"])), "shots": answer["shots"],
                 "limit": spec.limit, "asked": answer.get("asked"), **figures,
-                "verdict": None if is_base else {**figures["verdict"], **words}, "notes": notes(spec, answer),
+                "verdict": None if is_base else {**figures["verdict"], **words}, "notes": told,
             })  # fmt: skip
         return found
 
@@ -242,9 +243,16 @@ class _Session:
         return {one["name"] for one in entries if not one.get("failed") and keys.get(one.get("name")) == one.get("key")}
 
     def keep(self, name: str, keys: Mapping[str, str]) -> None:
-        """Drop results of tasks that are asked otherwise now, or no more."""
+        """Drop results of tasks asked otherwise now, or no more, and those paired with answers since replaced."""
         entries = (self.told(name) or {}).get("tasks") or []
-        kept = [one for one in entries if keys.get(one.get("name")) == one.get("key")]
+        base = (self.told(self.study.baseline.name) or {}).get("tasks") or []
+        asked = {one.get("name"): one.get("asked") for one in base}
+        kept = [
+            one
+            for one in entries
+            if keys.get(one.get("name")) == one.get("key")
+            and (one.get("failed") or one.get("asked") == asked.get(one.get("name")))
+        ]
         if len(kept) < len(entries):
             self.tell(name, kept)
 

@@ -23,10 +23,17 @@ def sentence(name: str, metric: str, found: TaskLoss) -> str:
         "high": "" if difference.high is None else signed(difference.high),
         "documents": f"{found.documents:,}",
         "detectable": "" if found.detectable is None else f"{found.detectable:.2g}",
+        "chance": "" if found.flips_p is None else f"{found.flips_p * 100:.2g}",
         "share": "" if found.detectable is None else f"{found.detectable * 100:.2g} %",
         "flips": "" if found.lost is None else f" {say('quantize_tasks.flips', lost=found.lost, won=found.won)}",
     }
-    return say(f"quantize_tasks.verdict.{found.word}", **fields)
+    return say(f"quantize_tasks.verdict.{'few_flips' if is_of_few_flips(found) else found.word}", **fields)
+
+
+def is_of_few_flips(found: TaskLoss) -> bool:
+    """Whether it is the flips alone that keep an interval without 0 from being called a difference."""
+    low, high = found.difference.low, found.difference.high
+    return found.word == "none_detectable" and low is not None and high is not None and not low <= 0 <= high
 
 
 def signed(value: float) -> str:
@@ -59,6 +66,8 @@ def failure(spec: TaskSpec, answer: Mapping[str, Any]) -> str:
                    path=spec.path, near=more)  # fmt: skip
     if kind == "data":
         return say(f"quantize_tasks.{'no_data' if spec.path is None else 'no_own_data'}", task=spec.name, why=why)
+    if kind == "group":
+        return say("quantize_tasks.group", task=spec.name, path=spec.path)
     if kind is None:
         metrics = ", ".join(answer.get("left_out") or []) or "-"
         return say("quantize_tasks.no_mean", task=spec.name, metrics=metrics)

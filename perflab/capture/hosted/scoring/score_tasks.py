@@ -86,10 +86,24 @@ def load(spec: "dict[str, Any]") -> "tuple[list[Any], Any]":
     try:
         os.chdir(beside or here)
         found = manager.load([asked])
+    except TypeError as error:
+        # What lm-eval says of a group's member that it does not know is what that member then lacks.
+        if path and not folder and is_group(path):
+            raise GroupError(asked) from error
+        raise
     finally:
         os.chdir(here)
     # A group stands for its tasks, all documents of which count alike.
     return list(found["tasks"].values()), manager
+
+
+def is_group(path: Path) -> bool:
+    """Whether a YAML file names other tasks."""
+    return any(line.startswith("group:") for line in path.read_text(encoding="utf-8").splitlines())
+
+
+class GroupError(Exception):
+    """A group by its own file, whose tasks lm-eval does not know."""
 
 
 class UnknownTaskError(Exception):
@@ -106,6 +120,8 @@ def why(error: Exception) -> "dict[str, Any]":
     said = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
     if isinstance(error, UnknownTaskError):
         return {"failed": "unknown", "why": str(error), "near": error.near}
+    if isinstance(error, GroupError):
+        return {"failed": "group", "why": str(error)}
     return {"failed": "data" if is_of_data(error) else "run", "why": said[:400]}
 
 
