@@ -34,8 +34,10 @@ def exact_ns(texts: Sequence[Raw | bytes]) -> tuple[npt.NDArray[np.int64], npt.N
     decimals = np.zeros(len(texts), dtype=np.int64)
     decimals[owner] = ends[owner] - dots - 1
     other = np.flatnonzero(~((data >= _ZERO) & (data <= _NINE) | (data == _COMMA) | (data == _DOT) | (data == _MINUS)))
-    # 18 digits fit into int64 once brought to three decimals.
-    plain = (decimals <= 3) & (ends > starts) & (ends - starts - decimals <= 15)
+    # 16 digits, as microseconds since the epoch have, fit into int64 once brought to three decimals, but not all.
+    digits = ends - starts - decimals - (decimals > 0)
+    fits = (digits <= 15) | ((digits == 16) & (np.append(data, _COMMA)[starts] < _NINE))
+    plain = (decimals <= 3) & (ends > starts) & fits
     plain[np.searchsorted(ends, other)] = False
     if plain.all():
         values = np.fromstring(joined.replace(b".", b""), dtype=np.int64, sep=",")
@@ -59,6 +61,7 @@ def _ns(text: bytes) -> int | None:
         # The check comes first: the integer of 1e999999 would fill the memory.
         if not number.is_finite() or number.adjusted() > 15:
             return None
-        return ns_from_us(number)
+        ns = ns_from_us(number)
+        return ns if abs(ns) < 1 << 63 else None
     except (InvalidOperation, UnicodeDecodeError, ValueError):
         return None
