@@ -27,7 +27,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 FEWEST = 8
 """Runs below which nothing is said about changes or trends."""
@@ -161,6 +160,8 @@ def _placed(values: _Floats, at: int) -> int:
 
 def change_p(values: npt.ArrayLike) -> tuple[int, float]:
     """The most likely position of a change, and the probability of as clear a one if nothing had changed."""
+    from scipy import stats  # takes as long to import as a small trace to break down; most commands need none of it
+
     found = np.asarray(values, dtype=np.float64)
     ranks = stats.rankdata(found)
     n = len(found)
@@ -233,6 +234,8 @@ def _trend(values: _Floats, start: int, alpha: float) -> Trend | None:
     part = values[start:]
     if len(part) < FEWEST or np.ptp(part) == 0:
         return None
+    from scipy import stats
+
     order = np.arange(len(part))
     p = float(stats.kendalltau(order, part).pvalue)
     if not p <= alpha:
