@@ -71,6 +71,8 @@ class Tasks:
         self.place, self.hta = place, hta
         self.versions: dict[str, dict[str, str]] = {}
         os.environ["XDG_CACHE_HOME"] = str(place / "cache")
+        # Installed tools come compiled; a checkout is compiled by the warm-up, unless this forbids it.
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         # Nobody compiles modules anew at every start, so no tool is measured at it.
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         os.environ["PYTHONPYCACHEPREFIX"] = str(place / "compiled")
