@@ -130,7 +130,13 @@ def bench_command(
     prompts: int = 128,
     load: str = "--max-concurrency 8",
 ) -> str:
-    """`vllm bench serve` against a running server: run once before and once after the change."""
+    """`vllm bench serve` against a running server: run once before and once after the change.
+
+    Lengths that the server's `max_model_len` does not hold are made shorter.
+    """
+    longest = number(engine.settings.get("max_model_len"))
+    if longest and sum(lengths) > longest:
+        lengths = (int(longest) * 3 // 4, int(longest) * 3 // 16)
     model = engine.settings.get("served_model_name") or engine.model or "MODEL"
     name = model[0] if isinstance(model, list) and model else model
     return (

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from perflab.plots import style
 from perflab.plots.scales import Floats, digits, limit_line, metric_words, value_axis
@@ -239,6 +240,9 @@ def _panel(
     ax: Axes, table: pd.DataFrame, column: str, label: str, limit: float | None, *, from_zero: bool = False
 ) -> None:
     value_axis(ax, "x", table["x"].to_numpy(float), None)
+    if ax.get_xscale() == "linear" and bool((table["x"] % 1 == 0).all()):
+        # Requests at once are whole, and so are the ticks.
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     if from_zero:
         ax.set_ylim(0, float(table[column].astype(float).max()) * 1.15 or 1.0)
     else:

@@ -194,9 +194,18 @@ def _merged(checks: Sequence[Data]) -> list[Data]:
     found: dict[tuple[str, str, str], dict[str, Any]] = {}
     for check in checks:
         key = (str(check["check"]), str(check["status"]), str(check["detail"]))
-        held = found.setdefault(key, {**check, "source": ""})
-        held["source"] = "; ".join(filter(None, (held["source"], str(check.get("source") or ""))))
-    return list(found.values())
+        found.setdefault(key, {**check, "sources": []})["sources"].append(str(check.get("source") or ""))
+    return [{**held, "source": _sources(held["sources"])} for held in found.values()]
+
+
+def _sources(sources: Sequence[str]) -> str:
+    """`a, c1, c32; b, c1`: a run, then all its points. A title, which may hold commas, stays whole."""
+    by_run: dict[str, list[str]] = {}
+    for source in filter(None, sources):
+        run, _, point = source.partition(", ")
+        run, point = (source, "") if " " in run else (run, point)
+        by_run.setdefault(run, []).append(point)
+    return "; ".join(", ".join(filter(None, [run, *points])) for run, points in by_run.items())
 
 
 def state_word(status: str) -> str:

@@ -91,7 +91,8 @@ def cost_pieces(report: LatencyReport, tokens: str = "output") -> Pieces:
 def split_pieces(report: LatencyReport) -> Pieces:
     """For `plot_ttft_split`: all runs with the server's histograms together; the median repeat of each load."""
     splits = [(name, load, split) for name, load, split in _splits(report)]
-    return [{"splits": splits}] if splits else []
+    runs = {name for name, _, _ in splits}
+    return [{"splits": splits, "of": runs.pop() if len(runs) == 1 else ""}] if splits else []
 
 
 def phase_pieces(report: LatencyReport) -> Pieces:
@@ -200,7 +201,8 @@ def phase_table(report: LatencyReport) -> pd.DataFrame:
 
 
 def _between_and_whole(phases: LoadPhases) -> pd.DataFrame:
-    return phases.table[~phases.table["phase"].isin(["warm-up", "drain"])]
+    table = phases.table[~phases.table["phase"].isin(["warm-up", "drain"])]
+    return table.replace({"phase": {"steady": "waves"}}) if phases.status == "waves" else table
 
 
 def cost_table(report: LatencyReport) -> pd.DataFrame:

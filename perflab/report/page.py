@@ -255,7 +255,7 @@ def _ours(
 
 def _table(ours: Mapping[str, Any], text: str) -> str:
     """A long table folded away under its caption; it opens in print."""
-    rows = int(ours.get("rows") or 0)
+    rows = int(ours.get("shown") or ours.get("rows") or 0)
     if rows <= LONG_TABLE:
         return text
     caption = str(ours.get("caption") or "")

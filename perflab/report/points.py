@@ -23,7 +23,7 @@ from perflab.tasks.observed import spans as measured_spans
 
 _POINT_COLUMNS = {
     "run": "run", "load": "load", "repeat": "repeat", "completed": "requests", "failed": "failed",
-    "ttft_p50_ms": "TTFT p50 (ms)", "ttft_p99_ms": "p99 (ms)", "tpot_p50_ms": "TPOT p50 (ms)",
+    "ttft_p50_ms": "TTFT p50 (ms)", "ttft_p99_ms": "TTFT p99 (ms)", "tpot_p50_ms": "TPOT p50 (ms)",
     "itl_p99_ms": "ITL p99 (ms)", "e2el_p50_ms": "E2EL p50 (ms)", "output_tokens_per_s": "output tokens/s",
     "client": "client", "differs": "not as in vLLM",
 }  # fmt: skip

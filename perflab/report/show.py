@@ -54,6 +54,7 @@ def show(thing: Figure | Axes | pd.DataFrame | str, *, caption: str = "", limit:
         _show_figure(thing)
     elif isinstance(thing, pd.DataFrame):
         data = {"rows": len(thing), "columns": [str(c) for c in thing.columns], "caption": caption}
+        data["shown"] = min(len(thing), limit)
         _emit("table", data, table_html(thing, caption=caption, limit=limit), thing.head(limit).to_string(index=False))
     elif thing:
         _emit("text", {"text": thing}, blocks.text_html(thing), thing)

@@ -14,6 +14,8 @@ from perflab.plots.request_path import METRIC_WORDS, Life, cause_words
 from perflab.report.views import Pieces, run_name
 from perflab.tasks.slow_requests import SlowPoint, SlowReport, profiled_rank, similar_kernels
 
+_SMALL = 0.05
+"""Share of a step below which a category is told with the rest."""
 _MARGIN = 0.03
 
 
@@ -107,8 +109,20 @@ def similar_steps_table(report: SlowReport, metric: Metric = "ttft") -> pd.DataF
         found = [(one, similar_kernels(one, slowest(one, metric), rank)) for one in largest]
         point, similar = next((one for one in found if any(like.steps for like in one[1])), found[0])
         rows += [{"run": name, "point": point.name} | _similar_row(one) for one in similar]
-    table = pd.DataFrame(rows)
+    table = _main_categories(pd.DataFrame(rows))
     return table.drop(columns="run") if len(table) and table["run"].nunique() < 2 else table
+
+
+def _main_categories(table: pd.DataFrame) -> pd.DataFrame:
+    """Categories by their words; those that take little of every step together, so that the table keeps to the page."""
+    times = [name for name in table.columns if str(name).endswith("_ns")]
+    whole = table[times].sum(axis=1)
+    small = [name for name in times if name != "idle_ns" and not (table[name] > _SMALL * whole).any()]
+    table = table.rename(columns={name: f"{say(f'category.{name[:-3]}')}_ns" for name in times if name not in small})
+    if not small:
+        return table
+    rest = table[small].sum(axis=1, min_count=1)
+    return table.drop(columns=small).assign(**{"the rest_ns": rest})
 
 
 def _similar_row(found: Similar) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 
 from perflab.analysis.checks import Check
+from perflab.analysis.finding import bench_command
 from perflab.analysis.findings import pass_findings, server_findings
 from perflab.analysis.idle import CAUSES
 from perflab.analysis.rules import PassFacts, RankFacts
@@ -255,3 +256,8 @@ def test_attention_above_a_users_limit_names_what_helps_in_its_phase(
         assert bool(found) is spoken
         if spoken:
             assert found[0].severity == "warning" and said in found[0].change
+
+
+def test_the_command_that_confirms_fits_the_server() -> None:
+    assert "--random-input-len 512 --random-output-len 128" in bench_command(Engine(settings={"max_model_len": 8192}))
+    assert "--random-input-len 384 --random-output-len 96" in bench_command(Engine(settings={"max_model_len": 512}))

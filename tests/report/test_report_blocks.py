@@ -124,6 +124,10 @@ def test_the_same_said_of_several_points_is_said_once() -> None:
     html = blocks.trust_html([check("warn", source="a, c1"), check("warn", source="b, c1")])
     assert html.count("All is there.") == 1
     assert "a, c1; b, c1" in html
+    several = blocks.trust_html([check("warn", source=source) for source in ("a, c1", "a, c32", "b (pass)")])
+    assert "a, c1, c32; b (pass)" in several
+    titles = blocks.trust_html([check("warn", source=f"Llama 8B, BF16, {n} x H200") for n in (1, 2)])
+    assert "Llama 8B, BF16, 1 x H200; Llama 8B, BF16, 2 x H200" in titles
     assert say("report.trust.warn", n=2, warn=2) in html, "each counts, as on the first page"
 
 

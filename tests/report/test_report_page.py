@@ -248,3 +248,9 @@ show_trust([]); show_findings([]); show_command("perflab", "run", "a b.yaml")
     assert figure[MEDIA]["title"] == "One kernel takes 100.0 % of all kernel time"
     assert figure[MEDIA]["axes"] == [{"x": "total time (ms)", "y": ""}]
     assert outputs[-1]["data"]["text/plain"] == "perflab run 'a b.yaml'"
+
+
+def test_a_table_is_folded_by_the_rows_that_it_shows() -> None:
+    few = ours("table", html="<table></table>", rows=2490, shown=6, caption="Gaps")
+    many = ours("table", html="<table></table>", rows=40, shown=40, caption="Gaps")
+    assert "<summary>Gaps" not in html_of(code(few)) and "<summary>Gaps" in html_of(code(many))

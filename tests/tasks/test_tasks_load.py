@@ -201,7 +201,7 @@ def test_views_have_what_the_report_has(report: LatencyReport, imported: Latency
     assert [piece["kind"] for piece in load_pieces(report)] == ["closed"], "an open loop of one load is no curve"
     assert len(goodput_pieces(report)) == len(cost_pieces(report)) == len(split_pieces(report)) == 1
     assert {str(piece["of"]) for piece in phase_pieces(report)} == {f"{OURS}, c128", f"{OURS}, r8"}
-    assert phase_table(report)["part"].tolist() == ["steady", "whole"] * 2
+    assert phase_table(report)["part"].tolist() == ["waves", "whole", "steady", "whole"]
     assert "36.1 % is prefill" in split_sentences(report)
     assert "vLLM's" in goodput_sentences(report)
     assert split_pieces(imported) == [] and cost_pieces(imported) == []

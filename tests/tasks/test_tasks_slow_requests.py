@@ -185,7 +185,9 @@ def test_similar_steps_are_near_and_those_that_are_not_are_not_shown(recorded: S
     table = similar_steps_table(SlowReport(99.0, [busy, point]))
     assert set(table["point"]) == {point.name}, "the point that has similar steps"
     assert table["like its"].tolist() == ["first-token step", "decode steps"]
-    assert table["gemm_ns"].isna().tolist() == [True, False]
+    assert table["GEMM_ns"].isna().tolist() == [True, False]
+    told = [name for name in table.columns if name.endswith("_ns")]
+    assert "the rest_ns" in told and len(told) < 7, "what takes little is told together"
 
 
 def test_views_show_the_point_with_most_requests(recorded: SlowReport) -> None:
