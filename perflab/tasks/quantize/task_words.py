@@ -67,7 +67,7 @@ def failure(spec: TaskSpec, answer: Mapping[str, Any]) -> str:
     if kind == "data":
         return say(f"quantize_tasks.{'no_data' if spec.path is None else 'no_own_data'}", task=spec.name, why=why)
     if kind == "group":
-        return say("quantize_tasks.group", task=spec.name, path=spec.path)
+        return say("quantize_tasks.group", path=spec.path)
     if kind is None:
         metrics = ", ".join(answer.get("left_out") or []) or "-"
         return say("quantize_tasks.no_mean", task=spec.name, metrics=metrics)
