@@ -12,11 +12,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from perflab import units
 from perflab.analysis.requests.path import CAUSES
 from perflab.plots import bars, style
+from perflab.plots.scales import quiet
 
 CAUSE_COLOURS = MappingProxyType({
     "arriving": "#9a6a3a", "queued": "#ae8200", "behind_step": "#7f8f1a", "prefill": "#2a93cf",
@@ -254,26 +254,16 @@ def _draw_steps(ax: Axes, edges: list[np.ndarray], steps: pd.DataFrame, column: 
         edge = style.PAPER if mask.sum() <= _OUTLINED else colour
         ax.add_collection(PolyCollection(boxes, facecolors=colour, edgecolors=edge, linewidths=0.4))
     top = float(height.max()) if len(height) else 0.0
-    _quiet(ax, f"{label}\n(at most {top:,.0f})", top)
+    quiet(ax, f"{label}\n(at most {top:,.0f})", top, least_ticks=1)
 
 
 def _draw_kv(ax: Axes, edges: list[np.ndarray], steps: pd.DataFrame) -> None:
     use = steps["kv_usage"].to_numpy(np.float64) * 100
     if np.isnan(use).all() or not len(use):
-        _quiet(ax, "KV cache\n(not recorded)", 1.0)
+        quiet(ax, "KV cache\n(not recorded)", 1.0, least_ticks=1)
         return
     ax.step(edges[1], use, where="pre", color=style.CATEGORY_COLOURS["kv_cache"], linewidth=1.4)
-    _quiet(ax, f"KV cache (%)\n(at most {np.nanmax(use):.1f})", float(np.nanmax(use)))
-
-
-def _quiet(ax: Axes, label: str, top: float) -> None:
-    ax.set_ylim(0, top * 1.15 or 1.0)
-    ax.set_ylabel(label, rotation=0, ha="right", va="center")
-    ax.tick_params(axis="y", length=0)
-    style.bare(ax, "left")
-    style.grid(ax, "y")
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:,g}"))
-    ax.yaxis.set_major_locator(MaxNLocator(3, integer=True, min_n_ticks=1))
+    quiet(ax, f"KV cache (%)\n(at most {np.nanmax(use):.1f})", float(np.nanmax(use)), least_ticks=1)
 
 
 def cause_words() -> Mapping[str, str]:

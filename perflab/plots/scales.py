@@ -76,12 +76,15 @@ def digits(value: float) -> int:
     return 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0
 
 
-def quiet(ax: Axes, label: str, top: float) -> None:
-    """A small panel over time: from 0 to a little above `top`, few ticks, its words beside it."""
+def quiet(ax: Axes, label: str, top: float, least_ticks: int = 2) -> None:
+    """A small panel over time: from 0 to a little above `top`, few ticks, its words beside it.
+
+    Ticks are whole numbers unless there were fewer than `least_ticks` then.
+    """
     ax.set_ylim(0, top * 1.15 or 1.0)
     ax.set_ylabel(label, rotation=0, ha="right", va="center")
     ax.tick_params(axis="y", length=0)
     style.bare(ax, "left")
     style.grid(ax, "y")
     ax.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:,g}"))
-    ax.yaxis.set_major_locator(MaxNLocator(3, integer=True))
+    ax.yaxis.set_major_locator(MaxNLocator(3, integer=True, min_n_ticks=least_ticks))
