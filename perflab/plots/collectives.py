@@ -205,12 +205,12 @@ def arrivals_title(matched: pd.DataFrame, phase: str, straggler: Straggler | Non
     if straggler.verdict == "straggler":
         others = matched["rank"].nunique() - 1
         who = "The other rank waits" if others == 1 else f"The other {others} ranks wait"
-        return f"{who} for rank {straggler.rank} in {steps}, by {lag} a step"
+        return f"{who} for rank {straggler.rank} in {steps}, by {lag} in the median step"
     if straggler.verdict == "too_few_steps":
         if straggler.steps == 1:
             return f"In the one {phase} step rank {straggler.rank} waits least, by {lag}; one step names no straggler"
-        steps = f"{straggler.steps} {phase} steps"
-        return f"Rank {straggler.rank} waits least, by {lag} a step, but {steps} are too few to name a straggler"
+        few = f"{straggler.steps} {phase} steps are too few to name a straggler"
+        return f"Rank {straggler.rank} waits least, by {lag} in the median step, but {few}"
     if straggler.verdict == "even":
         return f"No rank is waited for consistently in {phase}: rank {straggler.rank} waits least in {steps}"
     why = "the clocks are not sure enough" if straggler.verdict == "clocks" else "it does not arrive last"

@@ -178,7 +178,7 @@ def _label_runs(ax: Axes, medians: pd.DataFrame, colours: Mapping[str, str]) -> 
 
 
 def _label_loads(ax: Axes, medians: pd.DataFrame, taken: list[Bbox]) -> None:
-    """One label for all points of a load that lie together, beside the lowest of them."""
+    """One label for all points of a load that lie together, beside the lowest of them and where no line runs."""
     style.settle(ax)
     figure = style.figure_of(ax)
     reach = 45 * figure.dpi / 72
@@ -194,16 +194,22 @@ def _label_loads(ax: Axes, medians: pd.DataFrame, taken: list[Bbox]) -> None:
 
 def _place_label(ax: Axes, text: str, point: tuple[float, float], blocked: list[Bbox], taken: list[Bbox]) -> None:
     places = [(0, -8, "center", "top"), (8, -4, "left", "top"), (-8, 4, "right", "bottom"), (0, 8, "center", "bottom")]
-    for dx, dy, ha, va in [*places, *((2 * dx, 2 * dy, ha, va) for dx, dy, ha, va in places)]:
-        artist = ax.annotate(
-            text, point, xytext=(dx, dy), textcoords="offset points", ha=ha, va=va, color=style.MUTED, fontsize=9,
-            annotation_clip=False,
-        )  # fmt: skip
-        box = artist.get_window_extent()
-        if not any(box.overlaps(other) for other in blocked) and box.y0 >= ax.get_window_extent().y0:
-            taken.append(box)
-            return
-        artist.remove()
+    places += [(9, 0, "left", "center"), (-9, 0, "right", "center")]
+    around = [(k * dx, k * dy, ha, va) for k in (1, 2, 3) for dx, dy, ha, va in places]
+    lines = [line.get_transform().transform_path(line.get_path()) for line in ax.lines]
+    for clear in (True, False):
+        for dx, dy, ha, va in around:
+            artist = ax.annotate(
+                text, point, xytext=(dx, dy), textcoords="offset points", ha=ha, va=va, color=style.MUTED, fontsize=9,
+                annotation_clip=False,
+            )  # fmt: skip
+            box = artist.get_window_extent()
+            crossed = clear and any(line.intersects_bbox(box.padded(4), filled=False) for line in lines)
+            free = not any(box.overlaps(other) for other in blocked)
+            if free and not crossed and box.y0 >= ax.get_window_extent().y0:
+                taken.append(box)
+                return
+            artist.remove()
 
 
 def _legend_of_loads(points: pd.DataFrame) -> str:

@@ -136,7 +136,9 @@ def test_arrivals_are_a_dot_a_collective() -> None:
     first, second = figure.axes
     assert [line.get_ydata().tolist() for line in first.lines if line.get_marker() == "o"] == [[6 * US]]  # type: ignore[union-attr]
     assert [line.get_xdata().tolist() for line in second.lines if line.get_marker() == "o"] == [[0, 2, 3]]  # type: ignore[union-attr]
-    assert style.title_of(figure) == "The other rank waits for rank 0 in 8 of 8 decode steps, by 137 µs a step"
+    assert (
+        style.title_of(figure) == "The other rank waits for rank 0 in 8 of 8 decode steps, by 137 µs in the median step"
+    )
     assert "rank 0, waited for" in texts(first) and "rank 1" in texts(second)
     assert "waits in 75.0 % of them, 10.0 µs a step" in texts(second)
     assert second.get_xlabel() == "collectives of the 2 decode steps, in order"
@@ -148,7 +150,7 @@ def test_arrivals_are_a_dot_a_collective() -> None:
         ("even", "No rank is waited for consistently in decode"),
         ("clocks", "Rank 0 waits least in 8 of 8 decode steps, but the clocks are not sure enough"),
         ("disagree", "Rank 0 waits least in 8 of 8 decode steps, but it does not arrive last"),
-        ("too_few_steps", "Rank 0 waits least, by 137 µs a step, but 8 decode steps are too few"),
+        ("too_few_steps", "Rank 0 waits least, by 137 µs in the median step, but 8 decode steps are too few"),
     ],
 )
 def test_titles_name_no_one_without_proof(verdict: str, title: str) -> None:

@@ -114,6 +114,18 @@ def test_throughput_against_latency_joins_loads_but_not_paced_ones() -> None:
     assert ax.get_xlabel() == "output throughput (tokens/s)" and ax.get_ylabel() == "TPOT p50 (ms)"
 
 
+def test_no_line_runs_through_the_word_for_a_load() -> None:
+    rows = [("a", "c1", 200, 25), ("a", "c32", 3650, 400), ("a", "c128", 6130, 1600),
+            ("b", "c1", 275, 25), ("b", "c32", 5100, 330), ("b", "c256", 8140, 2150)]  # fmt: skip
+    named = pd.DataFrame(rows, columns=["run", "load", "output_tokens_per_s", "ttft_p99_ms"])
+    ax = plot_throughput_latency(named.assign(concurrency=32.0, rate=np.nan), latency="ttft_p99_ms")
+    ax.figure.draw_without_rendering()
+    words = [text.get_window_extent() for text in ax.texts if text.get_text() in set(named["load"])]
+    lines = [line.get_transform().transform_path(line.get_path()) for line in ax.lines]
+    assert len(words) >= 4
+    assert not any(line.intersects_bbox(word, filled=False) for line in lines for word in words)
+
+
 def test_a_point_without_latency_is_left_out() -> None:
     ax = plot_throughput_latency(POINTS[POINTS["run"] == "b"], latency="ttft_p50_ms")
     assert [len(line.get_xdata()) for line in ax.lines if line.get_marker() == "o"] == [1]
