@@ -6,6 +6,7 @@ import contextlib
 import json
 from typing import Any
 
+from perflab import units
 from perflab.analysis.model.shape import Missing, ModelShape, model_shape
 from perflab.analysis.quantization.suitability import Machine
 from perflab.capture.hardware import hardware
@@ -17,8 +18,6 @@ from perflab.experiment.study import Study, Variant
 from perflab.knowledge.gpus import gpu_spec, known_gpus
 from perflab.knowledge.quantization_formats import capability_of
 from perflab.messages import say
-
-_GIB = 1024**3
 
 
 def this_machine(flavour: str | None) -> Machine:
@@ -46,7 +45,7 @@ def named_machine(name: str, count: int, memory_gib: float | None = None) -> Mac
     spec = gpu_spec(name) or gpu_spec(f"NVIDIA {name}")
     if spec is None and capability_of(name) is None:
         raise InputError(say("quantize.unknown_gpu", name=name, known=", ".join(known_gpus())))
-    size = memory_gib * _GIB if memory_gib is not None else spec.memory_gb * 1e9 if spec is not None else None
+    size = memory_gib * units.GIB if memory_gib is not None else spec.memory_gb * 1e9 if spec is not None else None
     return Machine("gpu", name, count, None if size is None else round(size), capability_of(name))
 
 

@@ -9,8 +9,6 @@ by more than a tenth of a thousandth; figures are worked out from what is on dis
 
 from __future__ import annotations
 
-import io
-import lzma
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +16,7 @@ import pandas as pd
 
 from perflab.errors import InputError
 from perflab.messages import say
+from perflab.tasks.quantize.packed import read_packed, write_packed
 
 TOKENS = "tokens.csv.xz"
 CONTROL = "control.csv.xz"
@@ -80,7 +79,7 @@ def write_baseline(folder: Path, scores: dict[str, np.ndarray]) -> None:
     """Write the baseline's tokens out of the arrays of a job."""
     frame = pd.DataFrame({name: scores[name] for name in _SHARED[:3]})
     frame["nll"] = [f"{value:.3f}" for value in scores["nll"]]
-    _write(folder / TOKENS, frame)
+    write_packed(folder / TOKENS, frame)
 
 
 def write_variant(
@@ -98,31 +97,16 @@ def write_variant(
             "top1_agrees": scores["same"].astype(int),
         }
     )
-    _write(folder / file, frame)
+    write_packed(folder / file, frame)
 
 
 def _short(number: str) -> str:
     return "0" if not float(number) else number.replace("0.", ".", 1) if number.lstrip("-").startswith("0.") else number
 
 
-def _write(path: Path, frame: pd.DataFrame) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    packed = lzma.compress(frame.to_csv(index=False).encode(), preset=9 | lzma.PRESET_EXTREME)
-    part = path.with_name(f".{path.name}.part")
-    part.write_bytes(packed)
-    part.replace(path)
-
-
 def _read(path: Path, columns: tuple[str, ...]) -> pd.DataFrame:
-    try:
-        frame = pd.read_csv(io.BytesIO(lzma.decompress(path.read_bytes())))
-    except FileNotFoundError as error:
-        raise InputError(say("quantize_accuracy.no_tokens"), path=path) from error
-    except (OSError, ValueError, lzma.LZMAError) as error:
-        raise InputError(f"cannot be read: {error}", path=path) from error
-    if missing := [name for name in columns if name not in frame.columns]:
-        raise InputError(say("quantize_accuracy.no_column", name=missing[0]), path=path)
-    numbers = frame.loc[:, list(columns)].apply(pd.to_numeric, errors="coerce")
+    frame = read_packed(path, columns, say("quantize_accuracy.no_tokens"))
+    numbers = frame.apply(pd.to_numeric, errors="coerce")
     if not np.isfinite(numbers.to_numpy(dtype=np.float64)).all():
         raise InputError(say("quantize_accuracy.not_finite"), path=path)
     return numbers

@@ -4,8 +4,6 @@ variant alike. `name` is the study's name of a task, `task` one of those of lm-e
 from __future__ import annotations
 
 import hashlib
-import io
-import lzma
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +13,7 @@ import yaml
 
 from perflab.errors import InputError
 from perflab.messages import say
+from perflab.tasks.quantize.packed import read_packed, write_packed
 
 FILE = "tasks.csv.xz"
 COLUMNS = ("name", "task", "document", "metric", "value")
@@ -38,19 +37,7 @@ def read_scores(folder: str | Path) -> pd.DataFrame:
         When the file is missing, is none of ours, or has a score twice.
     """
     path = Path(folder) / FILE
-    try:
-        frame = pd.read_csv(
-            io.BytesIO(lzma.decompress(path.read_bytes())),
-            dtype={"name": str, "task": str, "metric": str},
-            keep_default_na=False,
-        )
-    except FileNotFoundError as error:
-        raise InputError(say("quantize_tasks.no_scores"), path=path) from error
-    except (OSError, ValueError, lzma.LZMAError) as error:
-        raise InputError(f"cannot be read: {' '.join(str(error).split())}", path=path) from error
-    if missing := [name for name in COLUMNS if name not in frame.columns]:
-        raise InputError(say("quantize_accuracy.no_column", name=missing[0]), path=path)
-    frame = frame.loc[:, list(COLUMNS)]
+    frame = read_packed(path, COLUMNS, say("quantize_tasks.no_scores"), texts=("name", "task", "metric"))
     frame["value"] = pd.to_numeric(frame["value"], errors="coerce").astype(np.float64)
     frame["document"] = pd.to_numeric(frame["document"], errors="coerce")
     if not np.isfinite(frame[["value", "document"]].to_numpy(dtype=np.float64)).all():
@@ -63,11 +50,8 @@ def read_scores(folder: str | Path) -> pd.DataFrame:
 
 def write_scores(folder: Path, frame: pd.DataFrame) -> None:
     """Write the scores of one variant, whole."""
-    folder.mkdir(parents=True, exist_ok=True)
     shown = frame.loc[:, list(COLUMNS)].assign(value=[f"{value:.9g}" for value in frame["value"]])
-    part = folder / f".{FILE}.part"
-    part.write_bytes(lzma.compress(shown.to_csv(index=False).encode(), preset=9 | lzma.PRESET_EXTREME))
-    part.replace(folder / FILE)
+    write_packed(folder / FILE, shown)
 
 
 def pair(own: pd.DataFrame, baseline: pd.DataFrame) -> pd.DataFrame:
