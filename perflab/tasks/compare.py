@@ -31,7 +31,7 @@ from perflab.tasks.breakdown import PassBreakdown, pass_breakdown
 from perflab.tasks.compare_facts import compared_facts
 from perflab.tasks.compare_runs import MetricComparison, Side, compare_metrics, find_side
 from perflab.tasks.own import Own, own
-from perflab.tasks.traces import PassSource, Role, pass_sources, run_passes
+from perflab.tasks.traces import PassSource, Role, alike, pass_sources, run_passes
 
 SIDES = ("baseline", "candidate")
 _PROFILERS = {"nsys": "Nsight Systems"}
@@ -208,7 +208,7 @@ def compare(
     by_role = [_passes(side) for side in found]
     role = _role(by_role, (found[0].asked, found[1].asked))
     chosen = [_traced(passes, role) for passes in by_role]
-    pair = _matching([sources for _, sources in chosen])
+    pair = _pair(*(sources for _, sources in chosen))
     sides = [
         CompareSide(
             _name(side, run),
@@ -318,18 +318,11 @@ def _role(found: list[_ByRole], names: tuple[str, str]) -> Role:
     return "teacher" if have[0] == have[1] == {"teacher"} else "measured"
 
 
-def _matching(sources: list[list[PassSource]]) -> tuple[PassSource | None, PassSource | None]:
-    """The first passes with the same lengths and load; the first of each side where none match."""
-    pairs = [(one, other) for one in sources[0] for other in sources[1]]
-    same = [pair for pair in pairs if _asked(pair[0]) == _asked(pair[1])]
-    if pairs:
-        return (same or pairs)[0]
-    return (sources[0][0] if sources[0] else None), (sources[1][0] if sources[1] else None)
-
-
-def _asked(source: PassSource) -> Any:
-    profile = source.profile
-    return None if profile is None else (profile.input_len, profile.output_len, profile.load)
+def _pair(first: list[PassSource], second: list[PassSource]) -> tuple[PassSource | None, PassSource | None]:
+    """What is compared; the first of a side where the other has none."""
+    if first and second:
+        return alike(first, second)
+    return (first[0] if first else None), (second[0] if second else None)
 
 
 def _name(side: Side, run: Run | None) -> str:

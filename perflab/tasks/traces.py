@@ -49,6 +49,12 @@ class PassSource:
     home: Run | None = None
     read: tuple[Trace, ...] = ()
 
+    @property
+    def asked(self) -> tuple[object, ...] | None:
+        """Lengths and load of its requests; None where there is no run."""
+        profile = self.profile
+        return None if profile is None else (profile.input_len, profile.output_len, profile.load)
+
     def traces(self) -> list[Trace]:
         """The traces in the files, by rank.
 
@@ -62,6 +68,12 @@ class PassSource:
         if self.home is None:
             _refuse_twins(traces)
         return sorted(traces, key=lambda trace: trace.rank)
+
+
+def alike(first: Sequence[PassSource], second: Sequence[PassSource]) -> tuple[PassSource, PassSource]:
+    """The first passes of two sides with the same lengths and load; the first of each side where none match."""
+    pairs = [(one, other) for one in first for other in second]
+    return next(((one, other) for one, other in pairs if one.asked == other.asked), pairs[0])
 
 
 def pass_sources(part: str | Path, role: Role = "measured") -> list[PassSource]:

@@ -19,7 +19,7 @@ from perflab.tasks.breakdown import PassBreakdown, pass_breakdown
 from perflab.tasks.compare import rank_traces
 from perflab.tasks.own import Own
 from perflab.tasks.quantize.sources import VariantRun
-from perflab.tasks.traces import PassSource, run_passes
+from perflab.tasks.traces import PassSource, alike, run_passes
 
 _MATMULS = ("gemm", "moe")
 _ABOUT = ("quantization_without_kernels",)
@@ -51,7 +51,7 @@ def reasons_of(by_variant: Mapping[str, Sequence[VariantRun]], users: Own) -> di
                 missing=(say("tradeoffs.missing.trace", variant=BASELINE),),
             )  # fmt: skip
         else:
-            first, second = _alike(base, mine)
+            first, second = alike(base, mine)
             found[name] = _reasons(opened(first), opened(second), logged)
         if mine:
             about = tuple(one for one in opened(mine[0]).findings if one.id in _ABOUT)
@@ -72,18 +72,6 @@ def _sources(runs: Sequence[VariantRun]) -> list[PassSource]:
     """Passes of a variant, of runs with a pinned KV cache first: there the kernels alone differ."""
     ordered = sorted(runs, key=lambda one: one.kv != "pinned")
     return [source for one in ordered for source in run_passes(one.run) if source.files]
-
-
-def _alike(base: Sequence[PassSource], mine: Sequence[PassSource]) -> tuple[PassSource, PassSource]:
-    """The first passes of the same lengths and load; the first of each side where none are."""
-    pairs = [(one, other) for one in base for other in mine]
-    same = [pair for pair in pairs if _asked(pair[0]) == _asked(pair[1])]
-    return (same or pairs)[0]
-
-
-def _asked(source: PassSource) -> object:
-    profile = source.profile
-    return None if profile is None else (profile.input_len, profile.output_len, profile.load)
 
 
 def _reasons(base: PassBreakdown, mine: PassBreakdown, logged: tuple[str, ...]) -> Reasons:
