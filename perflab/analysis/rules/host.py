@@ -27,6 +27,7 @@ def host_bound(facts: PassFacts) -> Finding | None:
     worst, phase = max(((rank, p) for p in phases for rank in facts.ranks), key=lambda pair: share(*pair))
     waited = share(worst, phase)
     record, step = worst.phase(phase), worst.step_ns(phase)
+    of_rank = "_rank" if len(facts.ranks) > 1 else ""
     own_ns, own_share = _of_the_engine(facts, phase, waited * step, step)
     severity = facts.severity(own_share, "host_bound")
     stacks = any(c.check == "profiler_overhead" and c.status == "warn" for c in facts.checks)
@@ -39,7 +40,8 @@ def host_bound(facts: PassFacts) -> Finding | None:
         severity, confidence = "info", min(confidence, 0.5)
     evidence = [
         say(
-            "finding.host_bound.waited",
+            f"finding.host_bound.waited{of_rank}",
+            rank=worst.rank,
             waited=units.show_time(waited * step),
             step=units.show_time(step),
             phase=phase,
@@ -53,7 +55,7 @@ def host_bound(facts: PassFacts) -> Finding | None:
         id="host_bound",
         severity=severity,
         confidence=confidence,
-        title=say("finding.host_bound.title", share=units.show_share(waited), phase=phase),
+        title=say(f"finding.host_bound.title{of_rank}", rank=worst.rank, share=units.show_share(waited), phase=phase),
         impact=None if stacks else {"value": own_ns / units.NS_PER_MS, "unit": "ms/step"},
         evidence=tuple(evidence),
         change=change,

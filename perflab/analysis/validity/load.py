@@ -50,9 +50,9 @@ def samples(facts: BenchFacts) -> Check:
     if not short:
         return Check("enough_samples", "pass", say("validity.enough_samples.pass", n=n))
     detail = say(
-        "validity.enough_samples.warn",
+        f"validity.enough_samples.warn{'_several' if len(short) > 1 else ''}",
         n=n,
-        names=", ".join(short),
+        names=" and ".join(filter(None, (", ".join(short[:-1]), short[-1]))),
         needed=f"{facts.thresholds.limit('samples', 'p99'):.0f}",
     )
     return Check("enough_samples", "warn", detail, (of.TAIL,))
