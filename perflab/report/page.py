@@ -104,6 +104,11 @@ class Page:
         return {title: str(run["run"]) for title, run in pairs if titles.count(title) == 1}
 
     @property
+    def more_findings(self) -> bool:
+        """Are there findings that the first page does not show?"""
+        return len(self.groups) > len(summary.top(self.groups))
+
+    @property
     def parts(self) -> dict[str, str]:
         """The first page's pieces as HTML, by the name the template gives them."""
         return {

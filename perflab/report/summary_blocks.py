@@ -102,7 +102,8 @@ def trust_html(checks: Sequence[Data]) -> str:
     doubts = summary.doubts(checks)
     items = "".join(_doubt(doubt) for doubt in doubts[:_TRUST_SHOWN])
     rest = len(doubts) - _TRUST_SHOWN
-    more = f'<p class="quiet">{html.escape(say("summary.trust_more", n=rest))}</p>' if rest > 0 else ""
+    name = "trust_more_one" if rest == 1 else "trust_more"
+    more = f'<p class="quiet">{html.escape(say(f"summary.{name}", n=rest))}</p>' if rest > 0 else ""
     return head + (f'<ul class="checks">{items}</ul>' if items else "") + more
 
 
