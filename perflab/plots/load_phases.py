@@ -96,7 +96,7 @@ def plot_ttft_split(splits: Sequence[tuple[str, str, TtftSplit]], *, of: str = "
     }
     words = {**style.WORDS, **_SPLIT_WORDS}
     named = bars.stack(ax, stacked, _SPLIT, strong=strong, words=words, floor=longest * 0.004)
-    style.key(ax, [name for name in PARTS if name not in named], _SPLIT, words=words, faded=False, whole=whole)
+    style.key(ax, [name for name in PARTS if name not in named], _SPLIT, words=words, whole=whole)
     return ax
 
 
