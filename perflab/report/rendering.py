@@ -6,7 +6,6 @@ import html
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from html.parser import HTMLParser
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, cast
@@ -19,8 +18,6 @@ from perflab.report.palette import colours_css
 _TEMPLATES = Path(str(files(__package__) / "templates"))
 _STYLES = ("style.css", "print.css")
 _EMPTY = {"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
-_REFERRING = {"src", "href", "xlink:href", "srcset", "action", "formaction", "poster", "background", "data", "cite"}
-_CSS_REFERENCE = re.compile(r"@import|url\(\s*['\"]?(?!#|data:|['\"])", re.IGNORECASE)
 
 
 def render(
@@ -97,47 +94,6 @@ def page_css() -> str:
     """The style sheet of every page: colours, screen, print."""
     folder = _TEMPLATES / "perflab"
     return "\n".join([colours_css(), *((folder / name).read_text(encoding="utf-8") for name in _STYLES)])
-
-
-def external_references(text: str) -> list[str]:
-    """Whatever in an HTML text would reach for something outside it, or run a script: none in a report.
-
-    Links within the page (`#...`) and `data:` are inside it.
-    """
-    parser = _References()
-    parser.feed(text)
-    return parser.found
-
-
-class _References(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.found: list[str] = []
-        self._in_style = False
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._in_style = tag == "style"
-        if tag in ("script", "iframe", "object", "embed", "base"):
-            self.found.append(f"<{tag}>")
-        for name, value in attrs:
-            value = (value or "").strip()
-            if name.startswith("on"):
-                self.found.append(f"<{tag} {name}>")
-            elif name in _REFERRING and value and not value.startswith(("#", "data:")):
-                self.found.append(f'<{tag} {name}="{value[:80]}">')
-            elif name == "style" and _CSS_REFERENCE.search(value):
-                self.found.append(f'<{tag} style="{value[:80]}">')
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
-        self._in_style = False
-
-    def handle_endtag(self, tag: str) -> None:
-        self._in_style = False
-
-    def handle_data(self, data: str) -> None:
-        if self._in_style and _CSS_REFERENCE.search(data):
-            self.found.append("a style sheet that loads something")
 
 
 def read_notebook(path: Path) -> Any:

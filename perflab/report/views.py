@@ -15,16 +15,14 @@ from perflab import places
 from perflab.errors import InputError
 from perflab.experiment import Plan
 from perflab.messages import say
-from perflab.plots.breakdown import parts_of_phases
 from perflab.plots.timeline import span_of_step
 from perflab.runs import Run, is_run, open_run
-from perflab.schema import GROUPS, PHASES
+from perflab.schema import PHASES
 from perflab.tasks.breakdown import BreakdownReport, RankBreakdown
 from perflab.tasks.traces import exports
 
 Pieces = list[dict[str, Any]]
 
-_GROUPS = (*GROUPS, "idle")
 _ALIKE = 0.01
 """Ranks whose components differ by less than this share are filled alike."""
 
@@ -48,23 +46,6 @@ def breakdown_pieces(report: BreakdownReport) -> Pieces:
         if tables:
             found.append({"table": pd.concat(tables, ignore_index=True), "device": device})
     return found
-
-
-def breakdown_table(report: BreakdownReport) -> pd.DataFrame:
-    """A row a run, rank and phase: steps, mean time of a step, and the share of each group and of idle time.
-
-    For a CPU engine `idle` is what lies outside operators. Rank and device stand where they differ.
-    """
-    rows = []
-    for rank, name in zip(report.ranks, _names(report.ranks), strict=True):
-        for phase, parts in parts_of_phases(rank.table, "group").groupby("phase", sort=False):
-            shares = dict(zip(parts["part"], parts["share"], strict=True))
-            row = {"run": name, "rank": rank.rank, "device": _device(rank), "phase": phase}
-            row |= {"steps": int(parts["steps"].iloc[0]), "step_ns": float(parts["step_ns"].sum())}
-            rows.append(row | {f"{part}_share": shares.get(part, 0.0) for part in _GROUPS})
-    columns = ["run", "rank", "device", "phase", "steps", "step_ns", *(f"{part}_share" for part in _GROUPS)]
-    table = pd.DataFrame(rows, columns=columns)
-    return table.drop(columns=[name for name in ("rank", "device") if table[name].nunique() < 2])
 
 
 def kernel_pieces(report: BreakdownReport) -> Pieces:

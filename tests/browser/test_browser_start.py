@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from browser.lab import NARROW_DARK, WIDE, Lab, Notebook
+from page_references import external_references
 
 from perflab import places
-from perflab.report.rendering import external_references
 from perflab.runs import is_run, open_run
 
 pytestmark = [pytest.mark.browser, pytest.mark.notebooks, pytest.mark.timeout(600)]

@@ -6,11 +6,12 @@ from typing import Any
 
 import nbformat
 import pytest
+from page_references import external_references
 
+from perflab.plots.breakdown import parts_of_phases
 from perflab.report import execute, render
-from perflab.report.rendering import external_references
 from perflab.report.show import MEDIA
-from perflab.report.views import breakdown_table
+from perflab.report.views import breakdown_pieces
 from perflab.tasks.breakdown import breakdown
 
 pytestmark = [pytest.mark.notebooks, pytest.mark.timeout(900)]
@@ -98,10 +99,10 @@ def test_random_weights_are_told_before_any_figure(executed: dict[str, Path]) ->
 
 
 def test_the_parts_of_a_step_add_up_to_it() -> None:
-    table = breakdown_table(breakdown("llama3-8b-bf16"))
-    assert len(table) >= 2
-    shares = table[[name for name in table.columns if name.endswith("_share")]].sum(axis=1)
-    assert shares.tolist() == pytest.approx([1.0] * len(table))
+    (piece,) = breakdown_pieces(breakdown("llama3-8b-bf16"))
+    shares = parts_of_phases(piece["table"], "group").groupby("phase")["share"].sum()
+    assert len(shares) >= 2
+    assert shares.tolist() == pytest.approx([1.0] * len(shares))
 
 
 def test_the_explorer_starts_on_a_decode_step() -> None:

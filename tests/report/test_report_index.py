@@ -7,6 +7,7 @@ import msgspec
 import pandas as pd
 import pytest
 from matplotlib import pyplot
+from page_references import external_references
 from small_runs import EVIL, small_run
 from test_report_blocks import Page
 
@@ -16,7 +17,7 @@ from perflab.plots.multiples import plot_run_multiples
 from perflab.report import report_folder
 from perflab.report.choosing import CHOICES, Given, chosen, given
 from perflab.report.composing import fitting
-from perflab.report.rendering import external_references, without_paths
+from perflab.report.rendering import without_paths
 
 
 @pytest.fixture(scope="module")

@@ -5,13 +5,14 @@ from typing import Any
 
 import nbformat
 import pytest
+from page_references import external_references
 from small_runs import EVIL, write_notebook
 from test_report_blocks import Page
 
 from perflab.errors import InputError
 from perflab.report import execute, render, report
 from perflab.report.alternative import describe
-from perflab.report.rendering import external_references, page_html
+from perflab.report.rendering import page_html
 from perflab.report.show import MEDIA
 from perflab.report.svg import inline_svg, svg_of
 from perflab.runs import Run

@@ -6,9 +6,9 @@ from typing import Any
 
 import nbformat
 import pytest
+from page_references import external_references
 
 from perflab.report import execute, render
-from perflab.report.rendering import external_references
 from perflab.report.show import MEDIA
 from perflab.workshop.exercise import exercise, notebook_text, read_notebook, solved
 from perflab.workshop.folder import make_folder
