@@ -48,7 +48,7 @@ def plot_run_multiples(loads: pd.DataFrame, *, of: str = "") -> Figure:
         ax.set_axis_off()
     figure.supxlabel("output throughput (tokens/s)", fontsize=9, color=style.MUTED)
     figure.supylabel("TPOT p50 (ms)", fontsize=9, color=style.MUTED)
-    told = "Each run's loads from lightest to heaviest, medians over repeats; all panels have the same logarithmic axes"
+    told = "each run's loads from lightest to heaviest, medians over repeats; all panels have the same logarithmic axes"
     style.head_figure(figure, multiples_title(known), style.about(of, told))
     return figure
 

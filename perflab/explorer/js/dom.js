@@ -33,9 +33,9 @@ export function showTime(ns) {
   for (const [unit, name] of [[NS.s, "s"], [NS.ms, "ms"], [NS.us, "µs"]]) {
     if (size < unit) continue;
     const value = ns / unit, digits = Math.abs(value) < 10 ? 2 : Math.abs(value) < 100 ? 1 : 0;
-    return `${value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits })} ${name}`;
+    return `${value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits }).replace("-", "\u2212")} ${name}`;
   }
-  return `${Math.round(ns)} ns`;
+  return `${String(Math.round(ns)).replace("-", "\u2212")} ns`;
 }
 
 export function showCount(count) {
