@@ -53,7 +53,10 @@ def open_lab(extra: Sequence[str] = ()) -> int:
     # JupyterLab's own news would ask the network, and the user, before anything else.
     paths = [str(_CONFIG), *filter(None, [os.environ.get("JUPYTER_CONFIG_PATH")])]
     environment = {**os.environ, places.WORK: str(work), "JUPYTER_CONFIG_PATH": os.pathsep.join(paths)}
-    command = lab_command(folder, folder.parent, extra)
+    return _replace_by(lab_command(folder, folder.parent, extra), environment)
+
+
+def _replace_by(command: list[str], environment: dict[str, str]) -> int:
     if os.name == "posix":
         sys.stdout.flush()
         os.execve(command[0], command, environment)
