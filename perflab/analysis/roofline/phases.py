@@ -18,7 +18,7 @@ from perflab.analysis.model.graph_padding import CaptureSizes, capture_sizes
 from perflab.analysis.model.kv_from_load import OneLength, kv_from_load
 from perflab.analysis.model.quantization import with_settings
 from perflab.analysis.model.shape import Missing, ModelShape, model_shape
-from perflab.analysis.model.step_work import Peaks, padding, peaks_of, step_work
+from perflab.analysis.model.step_work import COLUMNS, Peaks, padding, peaks_of, step_work
 from perflab.analysis.model.workload import Workload, split_of, workload
 from perflab.analysis.roofline.bound import KernelRoof, Verdict, verdict
 from perflab.knowledge.gpus import GpuSpec, gpu_spec, known_gpus
@@ -161,6 +161,8 @@ class RankRoofline:
     ----------
     missing
         What is not known and how to give it, a sentence each; without shape, GPU or steps there are no phases.
+    parts
+        What each part of each step has to do, from `perflab.analysis.model.step_work.step_work`.
     """
 
     rank: int
@@ -169,6 +171,7 @@ class RankRoofline:
     shape: ModelShape | None = None
     work: Workload | None = None
     peaks: Peaks | None = None
+    parts: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(COLUMNS)))
     phases: Mapping[str, PhaseRoofline] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
 
@@ -244,7 +247,7 @@ def rank_roofline(
         for phase in PHASES
         if record.get("phases", {}).get(phase, {}).get("window_ns") and (parts["phase"] == phase).any()
     }
-    return RankRoofline(rank, device, gpu, shape, work, peaks, phases, missing)
+    return RankRoofline(rank, device, gpu, shape, work, peaks, parts, phases, missing)
 
 
 def shape_of_run(
@@ -386,4 +389,4 @@ def _ns(record: Mapping[str, Any], category: str) -> int:
 
 def withheld_roofline(found: RankRoofline, reason: str) -> RankRoofline:
     """The same without its phases: a check they rest on failed, which `reason` tells."""
-    return replace(found, phases={}, missing=(*found.missing, reason))
+    return replace(found, phases={}, parts=found.parts.iloc[:0], missing=(*found.missing, reason))
