@@ -9,12 +9,12 @@ import pandas as pd
 import pytest
 from analysis_tables import kernels, launches, steps
 from compare_tables import DECODE, batches, side, simple
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from perflab.analysis.breakdown import breakdown, summary
 from perflab.analysis.compare.kernel_steps import kernel_key, kernel_steps
-from perflab.analysis.compare.step_statistics import median_interval, whole
+from perflab.analysis.compare.step_statistics import median_interval, whole, whole_step
 from perflab.analysis.compare.traces import RankTrace, compare_phases
 from perflab.analysis.idle import idle_gaps
 from perflab.schema import CATEGORIES, empty
@@ -199,6 +199,17 @@ def test_whole_parts_add_up(parts: list[float]) -> None:
     found = whole(parts)
     assert int(found.sum()) == round(float(np.sum(parts)))
     assert np.abs(found - np.asarray(parts)).max() <= 1
+
+
+@given(st.integers(1, 9), st.lists(st.integers(0, 40), min_size=2, max_size=13))
+@example(8, [5, 5, 5, 5])  # parts of 5/8: told apart only by their remainders, busy time would be 9/8 off
+def test_step_busy_and_idle_time_are_each_within_one(steps: int, sums: list[int]) -> None:
+    *busy, idle = [one / steps for one in sums]
+    found = whole_step(busy, idle)
+    assert int(found.sum()) == round(float(np.sum(busy)) + idle)
+    assert np.abs(found - np.asarray([*busy, idle])).max() <= 1 + 1e-9
+    assert abs(int(found[:-1].sum()) - sum(busy)) <= 1 + 1e-9
+    assert (found >= 0).all()
 
 
 def test_late_launches_and_waiting_stand_apart() -> None:

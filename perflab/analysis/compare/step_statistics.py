@@ -23,12 +23,27 @@ def median_interval(values: Sequence[float], level: float = 0.95) -> tuple[float
     return (float(ordered[k - 1]), float(ordered[-k])) if k > 0 else None
 
 
-def whole(parts: Sequence[float]) -> Ints:
-    """Numbers rounded to whole ones that add up to their rounded sum (the largest remainders are rounded up)."""
+def whole(parts: Sequence[float], total: int | None = None) -> Ints:
+    """Numbers rounded to whole ones that add up to `total` (the largest remainders are rounded up).
+
+    Without `total`, to their rounded sum.
+    """
     exact = np.asarray(parts, dtype=np.float64)
     floors = np.floor(exact)
-    missing = round(float(exact.sum())) - int(floors.sum())
+    missing = (round(float(exact.sum())) if total is None else total) - int(floors.sum())
     up = np.argsort(-(exact - floors), kind="stable")[: max(missing, 0)]
     found = floors.astype(np.int64)
     found[up] += 1
     return as_ints(found)
+
+
+def whole_step(busy: Sequence[float], idle: float) -> Ints:
+    """Whole parts of a step, `idle` last: step and idle time are rounded, and what the GPU did is the difference.
+
+    So each of the three is within one of what it is exactly, however many parts there are.
+    """
+    step = round(float(np.sum(busy)) + idle)
+    # Halves are rounded to even: where those of step and idle part, whole parts of the GPU's work stay as they are.
+    least, most = int(np.floor(busy).sum()), int(np.ceil(busy).sum())
+    parts = whole(busy, min(max(step - round(idle), least), most))
+    return as_ints(np.append(parts, step - int(parts.sum())))

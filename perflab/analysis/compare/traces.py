@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from perflab.analysis.compare.kernel_steps import kernel_key, kernel_steps, worker_thread
-from perflab.analysis.compare.step_statistics import median_interval, whole
+from perflab.analysis.compare.step_statistics import median_interval, whole_step
 from perflab.analysis.idle import CAUSES
 from perflab.analysis.intervals import Ints
 from perflab.knowledge.kernel_families import kernel_family
@@ -263,7 +263,7 @@ def _view(baseline: _Side, candidate: _Side, steps: Sequence[pd.DataFrame]) -> V
     sides = (baseline, candidate)
     by_rank = [_weighted(side.times, mine, "category") for side, mine in zip(sides, steps, strict=True)]
     means = [_over_ranks(table).reindex(list(ROWS), fill_value=0.0) for table in by_rank]
-    exact = [whole(mean.to_numpy()) for mean in means]
+    exact = [whole_step(mean.to_numpy()[:-1], float(mean.iloc[-1])) for mean in means]
     causes = [
         _over_ranks(_weighted(side.gaps, mine, "cause", "dur_ns")) for side, mine in zip(sides, steps, strict=True)
     ]
