@@ -23,7 +23,8 @@ from perflab.plots import style
 from perflab.report import svg
 
 _numbers = itertools.count(1)
-WIDE = {"width": "100%", "max_width": "62rem"}
+WIDE = {"width": "auto", "max_width": "62rem"}
+"""As wide as the box it stands in; a width of 100 % would come to more than that with its margins."""
 
 
 @lru_cache(maxsize=1)
@@ -34,6 +35,7 @@ def _css() -> str:
 def panel(content: str = "") -> Any:
     """A widget that shows HTML, which must be escaped already, in perflab's style."""
     made = ipywidgets.HTML(layout=ipywidgets.Layout(**WIDE))
+    made.add_class("perflab-panel")
     fill(made, content)
     return made
 

@@ -20,6 +20,10 @@
     // JupyterLab gives an output that is too wide a scroll bar of its own; ours fit, or scroll inside.
     if (area.scrollWidth > area.clientWidth + slack)
       wrong.push(`an output is ${area.scrollWidth} wide in ${area.clientWidth}: ${area.innerText.trim().slice(0, 60)}`);
+    // A box of widgets scrolls as a whole where one of them is too wide, and hides the ends of all its lines.
+    for (const box of area.querySelectorAll('.widget-box'))
+      if (seen(box) && box.scrollWidth > box.clientWidth + slack)
+        wrong.push(`widgets are ${box.scrollWidth} wide in ${box.clientWidth}: ${box.innerText.trim().slice(0, 60)}`);
     for (const e of area.querySelectorAll('*')) {
       if (e.closest('svg') && tag(e) !== 'svg') continue;
       if (!seen(e)) continue;
