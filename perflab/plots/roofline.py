@@ -19,6 +19,7 @@ BOUND_WORDS = {
 _PART_WORDS = {"gemm": "matmuls", "moe": "experts", "attention": "attention"}
 _NOTHING = "The model's config.json, the GPU's peaks or the tokens of the steps are not known."
 _PEAKS = ("memory bandwidth", "compute")
+_SHARES = ("bytes_share", "flops_share")
 _PEAK_COLOURS = {"memory bandwidth": style.GROUP_COLOURS["memory"], "compute": style.GROUP_COLOURS["compute"]}
 _SIZE = 7.5
 """Points of the marker of a whole step."""
@@ -91,7 +92,7 @@ def plot_peak_shares(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     ax.set_xlabel("share of the peak (%)")
     for row in steps.itertuples():
         mine = points[(points["run"] == row.run) & (points["phase"] == row.phase)]
-        for peak, column in zip(_PEAKS, ("bytes_share", "flops_share"), strict=True):
+        for peak, column in zip(_PEAKS, _SHARES, strict=True):
             place = places[heads[row.run, row.phase], peak]
             share, main = float(getattr(row, column)), _main_kernel(mine)
             own = float(main[column]) if main is not None else share
@@ -106,7 +107,30 @@ def plot_peak_shares(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
                 text, (max(own, share), place), xytext=(6, 0), textcoords="offset points", va="center_baseline",
                 color=style.INK if strong else style.MUTED, fontsize=9, annotation_clip=False,
             )  # fmt: skip
-    return style.head(ax, roofline_title(table), _shares_measured(points), whole=whole)
+    return style.head(ax, shares_title(steps), _shares_measured(points), whole=whole)
+
+
+def shares_title(steps: pd.DataFrame) -> str:
+    """How much of its GPU each phase of one run uses, or decode of several: of the peak it comes nearer to."""
+    if steps["run"].nunique() == 1:
+        nearer = [
+            max((float(getattr(row, column)), peak) for column, peak in zip(_SHARES, _PEAKS, strict=True))
+            for row in steps.itertuples()
+        ]
+        told = [
+            f"{phase} uses {units.show_share(share)} of {peak}"
+            for phase, (share, peak) in zip(steps["phase"], nearer, strict=True)
+        ]
+        return style.capital(style.join(told))
+    phase = next(p for p in ("decode", "mixed", "prefill") if p in set(steps["phase"]))
+    mine = steps[steps["phase"] == phase].set_index("run")
+    # All runs by one peak, or their shares would not compare.
+    peak, column = max(zip(_PEAKS, _SHARES, strict=True), key=lambda one: mine[one[1]].median())
+    least, most = mine[column].idxmin(), mine[column].idxmax()
+    return style.capital(
+        f"of {peak}, {phase} uses {units.show_share(mine.loc[least, column])} ({least}) "
+        f"to {units.show_share(mine.loc[most, column])} ({most})"
+    )
 
 
 def roofline_title(table: pd.DataFrame) -> str:

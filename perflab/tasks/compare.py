@@ -16,7 +16,7 @@ import pandas as pd
 
 from perflab.analysis.check import Check
 from perflab.analysis.compare.checks import comparison_checks, varied_check
-from perflab.analysis.compare.differences import Differences, differences
+from perflab.analysis.compare.differences import Differences
 from perflab.analysis.compare.findings import comparison_findings
 from perflab.analysis.compare.metric_findings import metric_findings
 from perflab.analysis.compare.metrics import MetricRow
@@ -28,7 +28,7 @@ from perflab.read.files import sniff
 from perflab.runs import Run
 from perflab.schema import CATEGORIES, PHASES
 from perflab.tasks.breakdown import PassBreakdown, pass_breakdown
-from perflab.tasks.compare_facts import compared_facts
+from perflab.tasks.compare_facts import run_differences
 from perflab.tasks.compare_runs import MetricComparison, Side, compare_metrics, find_side
 from perflab.tasks.own import Own, own
 from perflab.tasks.traces import PassSource, Role, alike, pass_sources, run_passes
@@ -250,8 +250,8 @@ def _compared(
     baseline: CompareSide, candidate: CompareSide, sources: list[list[PassSource]], varied: Sequence[str], users: Own
 ) -> CompareReport:
     sides = (baseline, candidate)
-    facts = [compared_facts(side.run, side.passed.source.profile if side.passed else None) for side in sides]
-    differing = differences(facts[0], facts[1], varied)
+    passes = [side.passed.source.profile if side.passed else None for side in sides]
+    differing = run_differences([side.run for side in sides], passes, varied)
     told = all(side.run is not None and bool(side.run.manifest.engine.settings) for side in sides)
     missing = [
         text for name, side in zip(SIDES, sides, strict=True) if side.passed is None for text in _missing(name, side)

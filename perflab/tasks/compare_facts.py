@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from perflab.analysis.compare.differences import LOAD
+from perflab.analysis.compare.differences import LOAD, Differences, differences
 from perflab.read.files import read_text
 from perflab.runs import Profile, Run
 
@@ -17,6 +18,21 @@ _SHAPE = (
     "architectures", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
     "num_key_value_heads", "vocab_size", "num_experts", "num_local_experts", "num_experts_per_tok",
 )  # fmt: skip
+
+# Of a config.json, what tells of the files and of Python and not of the network.
+_OF_FILES = ("_name_or_path", "transformers_version", "use_cache")
+
+
+def run_differences(
+    runs: Sequence[Run | None], passes: Sequence[Profile | None] = (None, None), varied: Sequence[str] = ()
+) -> Differences:
+    """How the second of two runs differs from the first, by `compared_facts` and `differences`."""
+    baseline, candidate = (compared_facts(run, one) for run, one in zip(runs, passes, strict=True))
+    shapes = [_random_model(run) for run in runs]
+    # Random weights of one config.json are one model, whatever its folder was called.
+    if shapes[0] is not None and shapes[0] == shapes[1] and "model" in baseline and "model" in candidate:
+        del baseline["model"], candidate["model"]
+    return differences(baseline, candidate, varied)
 
 
 def compared_facts(run: Run | None, profile: Profile | None) -> dict[str, Any]:
@@ -48,15 +64,28 @@ def _load(profile: Profile | None) -> dict[str, Any]:
     return {f"{LOAD}{name}": value for name, value in asked.items()}
 
 
-def _shape(run: Run) -> dict[str, Any]:
-    """The model's shape, where the run holds its config."""
+def _random_model(run: Run | None) -> dict[str, Any] | None:
+    """The config of a model whose weights were made up; None where they were read, or the config is not there."""
+    if run is None or run.manifest.engine.settings.get("load_format") != "dummy":
+        return None
+    return {name: value for name, value in _config(run).items() if name not in _OF_FILES} or None
+
+
+def _config(run: Run) -> dict[str, Any]:
+    """config.json; empty where the run does not hold it."""
     if run.manifest.model_config is None:
         return {}
     try:
         config = json.loads(read_text(run.file(run.manifest.model_config))[0])
     except json.JSONDecodeError:
         return {}  # not told
-    config = config.get("text_config", config) if isinstance(config, dict) else {}
+    return config if isinstance(config, dict) else {}
+
+
+def _shape(run: Run) -> dict[str, Any]:
+    """The model's shape, where the run holds its config."""
+    config = _config(run)
+    config = config.get("text_config", config)
     return {f"model: {name}": _plain(config[name]) for name in _SHAPE if config.get(name) is not None}
 
 

@@ -13,7 +13,6 @@ from typing import Any
 from perflab import units
 from perflab.analysis.check import Check
 from perflab.analysis.compare.checks import SOURCE, show_difference
-from perflab.analysis.compare.differences import differences
 from perflab.analysis.compare.metrics import (
     METRICS,
     PRIMARY,
@@ -35,7 +34,7 @@ from perflab.messages import say
 from perflab.read.files import sniff
 from perflab.read.results import READERS
 from perflab.runs import Run, is_run
-from perflab.tasks.compare_facts import compared_facts
+from perflab.tasks.compare_facts import run_differences
 from perflab.tasks.find import find_runs
 from perflab.tasks.imports.points import one_length
 from perflab.tasks.latency import LatencyReport, MeasuredPoint, latency
@@ -275,9 +274,8 @@ def side_checks(sides: Sequence[Side]) -> list[Check]:
     """Whether the runs of each side are repeats of one engine, and whether files tell of which server they are."""
     found = []
     for name, side in zip(("baseline", "candidate"), sides, strict=True):
-        facts = [compared_facts(run, None) for run in side.runs]
-        for other in facts[1:]:
-            own = differences(facts[0], other).own
+        for other in side.runs[1:]:
+            own = run_differences((side.runs[0], other)).own
             if own:
                 shown = ", ".join(show_difference(one) for one in own[:_SHOWN])
                 shown += say("compare.more", n=len(own) - _SHOWN) if len(own) > _SHOWN else ""

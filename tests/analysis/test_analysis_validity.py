@@ -60,7 +60,7 @@ def test_a_sound_result_passes() -> None:
     statuses = {check.check: check.status for check in bench_checks(facts())}
     assert set(statuses.values()) == {"pass", "not_applicable"}
     unknown = [name for name, status in statuses.items() if status == "not_applicable"]
-    assert unknown == ["client_saturated", "clocks", "streaming"]
+    assert unknown == ["client_saturated", "clocks", "pace", "streaming"]
     assert all(check.detail for check in bench_checks(facts()))
 
 
@@ -144,6 +144,40 @@ def test_a_cold_first_request_is_named_and_kept() -> None:
     later = requests()
     later.loc[7, "first_token_ns"] += 21_000 * MS
     assert named(facts(later), "warm_up").status == "pass"
+
+
+def paced(*gaps_ms: float, each: int = 6) -> pd.DataFrame:
+    """Chunks of `requests`: six tokens, with a request's gap between them."""
+    rows = [
+        {"request_id": request, "chunk_index": chunk, "arrival_ns": round((request * 100 + 50 + chunk * gap) * MS)}
+        for request, gap in enumerate(gaps_ms)
+        for chunk in range(each)
+    ]
+    return conform(pd.DataFrame(rows).assign(token_count=1), "chunks")
+
+
+@pytest.mark.parametrize(
+    ("gaps", "concurrency", "status"),
+    [
+        ([26.0] * 8 + [16.0] * 24, 8, "warn"),
+        ([16.0] * 8 + [26.0] * 24, 8, "pass"),  # slower later is what clocks and preemptions tell
+        ([17.0] * 8 + [16.0] * 24, 8, "pass"),
+        ([26.0, 16.0, 26.0, 16.0] * 8, 8, "pass"),
+        ([26.0, 26.0, 16.0, 16.0, 16.0, 16.0, 16.0, 16.0], 1, "pass"),  # half of the first four
+        ([26.0] * 8 + [16.0] * 7, 8, "not_applicable"),
+        ([26.0] * 8 + [16.0] * 24, None, "not_applicable"),
+    ],
+)
+def test_an_engine_that_is_slow_at_first(gaps: list[float], concurrency: int | None, status: str) -> None:
+    table, chunks = requests(len(gaps)).assign(output_tokens=6), paced(*gaps)
+    metrics = latency_metrics(table, chunks, 12.0)
+    found = named(facts(table, metrics=metrics, chunks=chunks, concurrency=concurrency), "pace")
+    assert found.status == status
+    if status == "warn":
+        assert "first 8 requests got a token every 26.0 ms, the others every 16.0 ms" in found.detail
+    if status != "not_applicable":
+        doubled = latency_metrics(table.assign(output_tokens=12), chunks, 12.0)
+        assert named(facts(table, metrics=doubled, chunks=chunks, concurrency=8), "pace").status == "not_applicable"
 
 
 def test_streaming() -> None:

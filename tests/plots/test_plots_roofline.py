@@ -108,6 +108,13 @@ def test_bars_are_shares_of_step_and_kernels() -> None:
     assert "50.0 % of a step, 62.5 % in matmuls" in texts(ax)
     # Only the peak that bounds a phase is in full colour.
     assert sum(patch.get_alpha() == 1.0 for patch in ax.patches) == 2
+    assert heading(ax) == "Prefill uses 50.5 % of compute and decode uses 50.0 % of memory bandwidth"
+
+
+def test_bars_of_several_runs_are_headed_by_the_least_and_the_most() -> None:
+    half = phase("decode", "memory", 1e11, 1.2e10)
+    ax = plot_peak_shares(roofline_table([("a", rank(DECODE)), ("b", rank(half))]))
+    assert heading(ax) == "Of memory bandwidth, decode uses 25.0 % (b) to 50.0 % (a)"
 
 
 def test_several_runs_and_ranks() -> None:

@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -15,6 +16,7 @@ from perflab.errors import InputError
 from perflab.runs import MANIFEST
 from perflab.tasks.breakdown import RankBreakdown, breakdown
 from perflab.tasks.compare import CompareReport, compare
+from perflab.tasks.compare_facts import run_differences
 from perflab.tasks.find import find_runs
 
 PAIRS = [
@@ -35,6 +37,24 @@ def pair(before: str, after: str) -> CompareReport:
 @cache
 def ranks_of(run: str) -> tuple[RankBreakdown, ...]:
     return tuple(breakdown(run).ranks)
+
+
+def told_apart(before: str, after: str, **settings: Any) -> set[str]:
+    """What differs between two recorded runs of their own accord, with settings of the second changed."""
+    (one,), (other,) = find_runs([before]), find_runs([after])
+    engine = msgspec.structs.replace(other.manifest.engine, settings={**other.manifest.engine.settings, **settings})
+    changed = msgspec.structs.replace(other, manifest=msgspec.structs.replace(other.manifest, engine=engine))
+    return {difference.key for difference in run_differences((one, changed)).own}
+
+
+def test_random_weights_of_one_config_are_one_model_whatever_it_is_called() -> None:
+    pair_of = ("llama3-8b-bf16-3x", "llama3-8b-tp2-nccl")
+    names = {run: find_runs([run])[0].manifest.engine.settings["model"] for run in pair_of}
+    assert len(set(names.values())) == 2, names
+    assert told_apart(*pair_of) == {"tensor_parallel_size", "disable_custom_all_reduce"}
+    # Weights that were read are told by their name; another shape is another model.
+    assert "model" in told_apart(*pair_of, load_format="auto")
+    assert "model" in told_apart("llama3-8b-tp2", "llama3-70b-bf16-tp2")
 
 
 def phase(report: CompareReport, name: str = "decode") -> PhaseComparison:
