@@ -14,7 +14,7 @@ from perflab.report.blocks import text_html
 from perflab.report.in_notebook import dressed
 from perflab.report.quantization_places import comparison_of
 from perflab.report.quantization_views import recommendation_sentences
-from perflab.report.show import show
+from perflab.report.show import figure_of
 from perflab.tasks.quantize.tradeoffs import TradeoffReport, again
 
 
@@ -36,7 +36,8 @@ def variant_picker(report: TradeoffReport) -> Any:
         )
         for name in ("ttft_ms", "tpot_ms")
     }
-    picture, told = ipywidgets.Output(), ipywidgets.HTML()
+    # No Output widget: executed by papermill, one that is drawn into anew can make it wait for ever (report/kernel.py).
+    picture, told = ipywidgets.HTML(layout=wide), ipywidgets.HTML(layout=wide)
 
     def offer(_: Any = None) -> None:
         one = shown[model.value]
@@ -49,9 +50,7 @@ def variant_picker(report: TradeoffReport) -> Any:
         one = shown[model.value]
         if kv.value is None:
             return
-        picture.clear_output(wait=True)
-        with picture:
-            _draw(one, variants.value, kv.value, metric.value)
+        picture.value = _drawn(one, variants.value, kv.value, metric.value)
         asked = {name: box.value for name, box in limits.items() if box.value > 0}
         only = replace(report, comparisons=(_part(one, variants.value), *_others(report, one)))
         answer = again(only, asked)
@@ -82,6 +81,6 @@ def _part(one: Comparison, names: tuple[str, ...]) -> Comparison:
     )
 
 
-def _draw(one: Comparison, names: tuple[str, ...], kv: Any, metric: str) -> None:
+def _drawn(one: Comparison, names: tuple[str, ...], kv: Any, metric: str) -> str:
     colours = variant_colours([variant.name for variant in one.variants])
-    show(plot_gain_over_load(_part(one, names), metric=metric, kv=kv, colours=colours))
+    return figure_of(plot_gain_over_load(_part(one, names), metric=metric, kv=kv, colours=colours))

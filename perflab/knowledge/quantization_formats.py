@@ -134,7 +134,7 @@ def format_names() -> list[str]:
     """Names a study can give, groups as vLLM's kernels know them."""
     names: list[str] = []
     for pattern, one in _table():
-        names += [f"int4-g{group}" for group in one.groups] if pattern.groups else [one.name]
+        names += [one.name.replace("gN", f"g{group}") for group in one.groups] if pattern.groups else [one.name]
     return names
 
 

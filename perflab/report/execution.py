@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,8 +12,6 @@ from perflab import places
 from perflab.errors import InputError
 
 _KERNEL = "python3"
-_LONGEST_SOCKET = 90
-"""Paths of local sockets may have about 100 characters; perflab's have a few more than the connection file's."""
 
 
 def find_notebook(name: str | Path) -> Path:
@@ -86,10 +83,12 @@ def _run(path: Path, target: Path, parameters: dict[str, Any], scratch: Path) ->
     import papermill
     from papermill.exceptions import PapermillExecutionError
 
+    from perflab.report.kernel import kernel_manager
+
     try:
         papermill.execute_notebook(
             str(path), str(target), parameters, kernel_name=_KERNEL, language="python", progress_bar=False,
-            log_output=False, kernel_manager_class=_kernel_manager(scratch),
+            log_output=False, kernel_manager_class=kernel_manager(scratch),
         )  # fmt: skip
     except PapermillExecutionError as error:
         source = next((line.strip() for line in error.source.splitlines() if line.strip()), "")
@@ -102,37 +101,6 @@ def _run(path: Path, target: Path, parameters: dict[str, Any], scratch: Path) ->
         raise InputError(
             f"the notebook's Python ended early: {_one_line(str(error))}; what it wrote is in {target}", path=path
         ) from error
-
-
-def _kernel_manager(scratch: Path) -> type:
-    """A kernel manager whose only kernel is this Python: no kernel needs to be registered anywhere."""
-    from jupyter_client.kernelspec import KernelSpec
-    from jupyter_client.manager import AsyncKernelManager
-
-    spec = KernelSpec(
-        argv=[sys.executable, "-Xfrozen_modules=off", "-m", "ipykernel_launcher", "-f", "{connection_file}"],
-        display_name="Python 3", language="python", interrupt_mode="signal",
-        env={"IPYTHONDIR": str(scratch), "PYDEVD_DISABLE_FILE_VALIDATION": "1"},
-    )  # fmt: skip
-
-    class ThisPython(AsyncKernelManager):
-        """Starts the running interpreter, and talks to it through files only this user can open."""
-
-        def __init__(self, **kwargs: Any) -> None:
-            file = str(scratch / "kernel.json")
-            local = sys.platform != "win32" and len(file) < _LONGEST_SOCKET
-            super().__init__(**{**kwargs, "connection_file": file, "transport": "ipc" if local else "tcp"})
-
-        @property
-        def kernel_spec(self) -> KernelSpec:
-            return spec
-
-        async def _async_interrupt_kernel(self) -> None:
-            # A kernel is interrupted before it is asked to end; an idle one may complain of that on stderr.
-            if not self.shutting_down:
-                await super()._async_interrupt_kernel()
-
-    return ThisPython
 
 
 def _plain(value: Any) -> Any:

@@ -55,6 +55,24 @@ def test_a_kernel_that_dies_is_an_error_of_one_line(tmp_path: Path) -> None:
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.timeout(180)
+def test_output_widgets_do_not_make_it_wait_for_ever(tmp_path: Path) -> None:
+    """Nbclient answers each print on the socket on which it awaits the reply; a few were enough to hang it."""
+    drawn = """import ipywidgets
+out = ipywidgets.Output()
+for n in range(3):
+    out.clear_output(wait=True)
+    with out:
+        print(str(n) * 200_000)
+out"""
+    notebook = write_notebook(tmp_path / "n.ipynb", *[("code", drawn, [])] * 30)
+    out = execute(notebook, {}, tmp_path / "out.ipynb")
+    states = nbformat.read(str(out), as_version=4).metadata.widgets["application/vnd.jupyter.widget-state+json"].state
+    written = [one["state"]["outputs"] for one in states.values() if one["model_name"] == "OutputModel"]
+    assert len(written) == 30
+    assert all("".join(output["text"]) == "2" * 200_000 + "\n" for (output,) in written)
+
+
 def test_it_runs_this_python_whatever_kernel_is_registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel called python3 that cannot start, first on Jupyter's path, and a home that holds a broken profile."""
     spec = tmp_path / "share" / "kernels" / "python3"

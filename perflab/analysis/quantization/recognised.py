@@ -96,6 +96,8 @@ def _named(
         for method in ("awq", "gptq"):
             if method in found.method:
                 return method, f"{method.upper()} (W4A16{group})"
+        if found.zero_points:
+            return f"int4-asym-g{found.group_size or 0}", f"INT4 with zero points (W4A16{group})"
         return f"int4-g{found.group_size or 0}", f"INT4 (W4A16{group})"
     return found.method, f"{found.method} (W{found.weight_bits}A{found.activations or 16})"
 
