@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import product
 from typing import TypeAlias
 
 import matplotlib.pyplot as plt
@@ -36,6 +37,8 @@ _PLACES = (
     (9, 16, "left"), (0, -20, "center"),
 )  # fmt: skip
 """Where a point's label may stand, best first: points right and up of it, and its alignment."""
+_APART = 18.0
+"""Pixels between a label and another point above or below of it, where there is room."""
 
 Box: TypeAlias = tuple[float, float, float, float]
 
@@ -303,7 +306,7 @@ def _label_points(ax: Axes, points: pd.DataFrame, link: Link | None) -> None:
     """Beside each point who did it, how long it took and how fast that is; of points close together what has room."""
     figure = style.figure_of(ax)
     frame, taken = ax.get_window_extent(), list[Box]()
-    avoid = ax.transData.transform(points[["sent", "transfer_ns"]].to_numpy(float))
+    dots = avoid = ax.transData.transform(points[["sent", "transfer_ns"]].to_numpy(float))
     if link is not None:
         x = np.geomspace(*ax.get_xlim(), 200)
         line = np.column_stack([x, x / link.among(int(points["ranks"].max())) * 1e9])
@@ -312,15 +315,20 @@ def _label_points(ax: Axes, points: pd.DataFrame, link: Link | None) -> None:
     for row in rows.itertuples():
         speed = "" if pd.isna(row.bus_bandwidth) else f", {row.bus_bandwidth / 1e9:,.0f} GB/s"
         text = f"{_BY_WORDS.get(str(row.by), str(row.by))}: {units.show_time(row.transfer_ns)}{speed}"
-        for across, up, side in _PLACES:
+        own = np.abs(dots - ax.transData.transform((row.sent, row.transfer_ns))).max(axis=1) <= 1
+        others = dots[~own & (points["op"] == row.op).to_numpy()]
+        # First where nobody takes it for that of another point in its colour, above or below of which it would stand.
+        for apart, (across, up, side) in product((_APART, 2), _PLACES):
             artist = ax.annotate(
                 text, (row.sent, row.transfer_ns), xytext=(across, up), textcoords="offset points", ha=side,
                 fontsize=9, color=_OP_COLOURS[str(row.op)],
             )  # fmt: skip
             box = artist.get_window_extent()
-            edge = (box.x0, box.y0, box.x1, box.y1)
+            # With air about it: drawn at another resolution, text is a little wider and higher.
+            edge = (box.x0 - 2, box.y0 - 1, box.x1 + 2, box.y1 + 1)
             inside = box.x0 >= frame.x0 and box.x1 <= figure.bbox.x1 and frame.y0 <= box.y0 and box.y1 <= frame.y1
             hit = any(box.x0 - 3 <= x <= box.x1 + 3 and box.y0 - 2 <= y <= box.y1 + 2 for x, y in avoid)
+            hit |= any(box.x0 <= x <= box.x1 and box.y0 - apart <= y <= box.y1 + apart for x, y in others)
             if inside and not hit and not any(_meet(edge, other) for other in taken):
                 taken.append(edge)
                 break
