@@ -15,6 +15,7 @@ from perflab.capture.compressor import Compressor
 from perflab.capture.models import ReadyModel
 from perflab.errors import CaptureError, InputError
 from perflab.experiment.study_file import read_study
+from perflab.knowledge.quantization_formats import format_named
 from perflab.tasks.quantize import make
 from perflab.tasks.quantize.accuracy import control_chunk, measure_accuracy
 from perflab.tasks.quantize.make import make_checkpoints
@@ -130,6 +131,10 @@ def test_recipes(tmp_path):
     assert int4.algorithm == "gptq" and int4.scheme["weights"]["group_size"] == 64
     assert "input_activations" not in int4.scheme
     assert recipe_for(found.variant("int4-g32"), "rtn").algorithm == "rtn"
+    zeros = recipe_for(replace(found.variant("int4-g64"), format=format_named("int4-asym-g32")))
+    assert (
+        zeros.algorithm == "gptq" and not zeros.scheme["weights"]["symmetric"] and int4.scheme["weights"]["symmetric"]
+    )
     awq = recipe_for(replace(found.variant("int4-g64"), algorithm="awq"))
     assert awq.algorithm == "awq" and (awq.samples(64), awq.samples(8)) == (16, 8) and int4.samples(64) == 64
     fp8 = recipe_for(found.variant("fp8-channel"))
@@ -142,6 +147,25 @@ def test_what_is_not_made_is_refused_before_anything_runs(tmp_path, name):
     found = study(tmp_path)
     with pytest.raises(InputError, match="no checkpoint is made"):
         make_checkpoints(found, tmp_path / "out", variants=[name])
+
+
+def test_groups_that_do_not_divide_the_widths_are_refused_before_an_environment_is_made(tmp_path, monkeypatch):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    shape = {
+        "model_type": "llama", "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 2,
+        "num_attention_heads": 9, "num_key_value_heads": 3, "vocab_size": 1000, "dtype": "bfloat16",
+    }  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(shape))
+    found = study(tmp_path)
+    wide = replace(found.variant("int4-g64"), name="int4-g128", format=format_named("int4-g128"))
+    found = replace(found, variants=(*found.variants, wide))
+    asked = []
+    monkeypatch.setattr(make, "ready_compressor", lambda said: asked.append(1) or Compressor(sys.executable, False))
+    monkeypatch.setattr(make, "_model", lambda study, said: ReadyModel("m", True, folder / "config.json"))
+    with pytest.raises(CaptureError, match="int4-g128 is not made: groups of 128 do not divide the inputs of qkv"):
+        make_checkpoints(found, tmp_path / "out", variants=["int4-g128"])
+    assert not asked
 
 
 def test_the_log_of_what_could_not_be_made_is_kept(tmp_path, monkeypatch):

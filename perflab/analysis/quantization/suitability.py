@@ -221,6 +221,11 @@ def _on_cpu(kind: Format, machine: Machine, layers: Sequence[Layer], shape: Mode
         yield say("suitability.head_dim", head_dim=shape.head_dim)
 
 
+def shape_reasons(kind: Format, shape: ModelShape | Missing | None) -> tuple[str, ...]:
+    """What keeps a format from a model on every machine: groups and blocks that do not divide its widths."""
+    return tuple(_widths(kind, linear_layers(shape, 1), 1)) if isinstance(shape, ModelShape) else ()
+
+
 def _widths(kind: Format, layers: Sequence[Layer], tensor: int) -> Iterator[str]:
     """What has to divide the widths of a rank's layers: groups, blocks, and what matmuls in 8 bits need."""
     group = kind.weights.group if kind.weights and not kind.block else 0

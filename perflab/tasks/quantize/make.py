@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from perflab import __version__
+from perflab.analysis.quantization.suitability import shape_reasons
 from perflab.capture.compressor import LLMCOMPRESSOR, Compressor, ready_compressor
 from perflab.capture.models import ReadyModel, ready_model
 from perflab.capture.probe import probe
@@ -22,6 +23,7 @@ from perflab.experiment.study import Algorithm, Study, Variant
 from perflab.messages import say
 from perflab.runs import now
 from perflab.tasks.quantize.folder import FILE, StudyFolder
+from perflab.tasks.quantize.machine import shape_of
 from perflab.tasks.quantize.recipes import Recipe, recipe_for
 from perflab.tasks.quantize.texts import Text, text_to_calibrate, text_to_score
 
@@ -90,15 +92,20 @@ def make_checkpoints(
     if study.is_shape_only:
         raise InputError(say("quantize_make.made_up"), path=study.path)
     calibration = _calibration(study) if any(recipe.calibrated for _, recipe in todo) else None
-    compressor = ready_compressor(said)
     model = _model(study, said)
-    for number, (variant, recipe) in enumerate(todo, 1):
-        label = f"{number}/{len(todo)} {variant.name}"
-        try:
+    for name, reasons in _refused(todo, model).items():
+        found.failed[name] = say("quantize_make.refused", name=name, reasons="; ".join(reasons))
+        said(found.failed[name])
+    todo = [(one, recipe) for one, recipe in todo if one.name not in found.failed]
+    if todo:
+        compressor = ready_compressor(said)
+        for number, (variant, recipe) in enumerate(todo, 1):
             job = _Job(study, variant, recipe, model, calibration)
-            found.made[variant.name] = _make(job, place, compressor, said, label)
-        except PerflabError as error:
-            found.failed[variant.name] = str(error)
+            try:
+                label = f"{number}/{len(todo)} {variant.name}"
+                found.made[variant.name] = _make(job, place, compressor, said, label)
+            except PerflabError as error:
+                found.failed[variant.name] = str(error)
     if found.failed and not found.made:
         raise CaptureError(next(iter(found.failed.values())))
     return found
@@ -174,6 +181,13 @@ def _model(study: Study, said: Callable[[str], None]) -> ReadyModel:
     if ready.config is None:
         raise InputError(say("quantize_make.no_model", name=study.model.name), path=study.path)
     return ready
+
+
+def _refused(todo: Sequence[tuple[Variant, Recipe]], model: ReadyModel) -> dict[str, tuple[str, ...]]:
+    """Variants whose groups do not divide this model's widths, and why; known before anything is begun."""
+    config = json.loads(model.config.read_text(encoding="utf-8")) if model.config else None
+    found = {variant.name: shape_reasons(variant.format, shape_of(config)) for variant, _ in todo}
+    return {name: reasons for name, reasons in found.items() if reasons}
 
 
 def _make(job: _Job, place: StudyFolder, compressor: Compressor, said: Callable[[str], None], label: str) -> Path:
