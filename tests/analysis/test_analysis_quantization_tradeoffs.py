@@ -22,6 +22,7 @@ from perflab.knowledge.gpus import gpu_spec
 from perflab.knowledge.guide_claims import guide_claims
 from perflab.knowledge.kernel_families import kernel_family
 from perflab.knowledge.matmul_kernels import matmul_of_family, matmul_of_log
+from perflab.knowledge.quantization_formats import format_named
 from perflab.knowledge.thresholds import own_thresholds
 
 H200 = gpu_spec("NVIDIA H200")
@@ -208,6 +209,7 @@ def test_a_decode_step_is_never_shorter_than_reading_weights_and_cache(batch: in
             }}},
             {}, "int4-g32",
         ),
+        (format_named("int4-asym-g64").config, {}, "int4-asym-g64"),
         (
             {"quant_method": "compressed-tensors", "config_groups": {"g": {
                 "weights": {"num_bits": 8, "type": "int"}, "input_activations": {"num_bits": 8, "type": "int"},

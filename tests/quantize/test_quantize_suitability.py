@@ -101,7 +101,7 @@ def test_gpus_and_heads():
 
 
 def test_cpu():
-    for name in ("baseline", "kv-fp8", "int8", "int4-g32", "fp8-channel"):
+    for name in ("baseline", "kv-fp8", "int8", "int4-g32", "int4-asym-g32", "fp8-channel"):
         assert fit(name, SMALL, EPYC, "0.32.0").state == "fits", name
     assert fit("fp8", SMALL, EPYC, "0.32.0").state == "refused"
     assert "without AMX" in fit("fp8", SMALL, EPYC, "0.32.0").reasons[0]
