@@ -20,7 +20,7 @@ from perflab.analysis.latency import (
 )
 from perflab.analysis.load.consistency import LoadFacts, consistency_checks
 from perflab.analysis.load.evidence import LoadEvidence
-from perflab.analysis.load.phases import LoadPhases, load_phases, mean_in_flight
+from perflab.analysis.load.phases import LoadPhases, busy_share, load_phases, mean_in_flight
 from perflab.analysis.load.ttft_split import TtftSplit, ttft_split
 from perflab.analysis.metrics import counter_deltas, gauge_statistics, histogram_counts, histogram_means
 from perflab.analysis.own import own_checks
@@ -375,8 +375,10 @@ def _measured(
 def _load_facts(
     point: Point, result: BenchResult, metrics: Mapping[str, Any], evidence: LoadEvidence, thresholds: Thresholds
 ) -> LoadFacts:
-    held = mean_in_flight(result.requests, result.duration_s) if result.requests is not None else None
-    return LoadFacts(metrics, point.load.concurrency, held, evidence.in_flight, thresholds)
+    requests = result.requests
+    held = None if requests is None else mean_in_flight(requests, result.duration_s)
+    server = evidence.in_flight_over_all(None if requests is None else busy_share(requests))
+    return LoadFacts(metrics, point.load.concurrency, held, server, thresholds)
 
 
 def _goodput(result: BenchResult, slos: Mapping[str, float]) -> Goodput | None:

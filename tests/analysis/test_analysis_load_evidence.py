@@ -51,6 +51,17 @@ def test_steps_by_eye() -> None:
     assert step_figures(STEPS.iloc[:0]) is None
 
 
+def test_what_the_engine_holds_while_busy_is_not_its_mean_over_all() -> None:
+    """One request of 1 s every 4 s: by Little's law 0.25 in flight, though the engine never holds less than one."""
+    figures = step_figures(iterations(*[(at, 1, 0, 1, 0) for at in range(0, 1001, 50)]))
+    known = LoadEvidence(steps=figures)
+    assert known.in_flight == 1.0
+    assert known.in_flight_over_all(0.25) == 0.25
+    assert known.in_flight_over_all(None) == 1.0
+    assert LoadEvidence(running=0.3, waiting=0.1).in_flight_over_all(0.25) == pytest.approx(0.4), "scraped at any time"
+    assert LoadEvidence().in_flight_over_all(0.25) is None
+
+
 def test_engines_side_by_side_add_up() -> None:
     one, two = step_figures(STEPS), step_figures(pd.concat([STEPS, STEPS.assign(engine=1)]))
     assert one is not None and two is not None

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perflab.analysis.load.phases import in_flight_over_time, load_phases, mean_in_flight, rate_over_time
+from perflab.analysis.load.phases import (
+    busy_share,
+    in_flight_over_time,
+    load_phases,
+    mean_in_flight,
+    rate_over_time,
+)
 from perflab.schema import conform
 
 S = 1_000_000_000
@@ -117,6 +123,13 @@ def test_mean_in_flight_by_eye() -> None:
     assert in_flight_over_time(of)["in_flight"].tolist() == [1, 2, 1, 0]
     assert mean_in_flight(of) == pytest.approx(4 / 3)
     assert mean_in_flight(of, 4.0) == pytest.approx(1.0)
+
+
+def test_share_of_the_time_with_anything_under_way() -> None:
+    of = requests([(0, 0.1, 1), (3, 3.1, 4)])
+    assert busy_share(of) == pytest.approx(0.5)
+    assert busy_share(requests([(0, 0.1, 2), (1, 1.1, 3)])) == 1.0
+    assert busy_share(of.assign(finish_ns=pd.array([pd.NA, pd.NA], dtype="Int64"))) is None
 
 
 def test_at_one_moment_an_end_makes_room() -> None:

@@ -99,6 +99,15 @@ class LoadEvidence:
             return self.steps.running + self.steps.waiting
         return None if self.running is None else self.running + (self.waiting or 0.0)
 
+    def in_flight_over_all(self, busy: float | None) -> float | None:
+        """The mean over all of a point of which requests were under way in a share `busy` (`busy_share`) of the time.
+
+        Step records tell of that share alone; scrapes come at any time.
+        """
+        if self.in_flight is None or self.steps is None:
+            return self.in_flight
+        return self.in_flight * (1.0 if busy is None else busy)
+
     @property
     def most_kv_usage(self) -> float | None:
         """The largest share of the KV cache that was seen in use."""

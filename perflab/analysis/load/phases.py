@@ -121,6 +121,15 @@ def mean_in_flight(requests: pd.DataFrame, duration_s: float | None = None) -> f
     return total / span if span else None
 
 
+def busy_share(requests: pd.DataFrame) -> float | None:
+    """Share of the time from the first request sent to the last ended in which any is under way; None if not known."""
+    over_time = in_flight_over_time(requests)
+    if len(over_time) < 2:
+        return None
+    held = np.diff(over_time["t_ns"].to_numpy(np.int64)).astype(np.float64)
+    return float(held[over_time["in_flight"].to_numpy(np.int64)[:-1] > 0].sum() / held.sum())
+
+
 def load_phases(
     requests: pd.DataFrame | None, chunks: pd.DataFrame | None, *, concurrency: int | None = None
 ) -> LoadPhases:
