@@ -189,6 +189,9 @@ def _markdown(section: Section, source: str, prefix: str) -> str:
 
     renderer = IPythonRenderer(escape=True, exclude_anchor_links=True)
     rendered = str(MarkdownWithMath(renderer=renderer).render(source))
+    # HTML in the source is escaped, so that each of these tags is Markdown's own.
+    rendered = rendered.replace("<table>", '<div class="scroll" tabindex="0"><table>')
+    rendered = rendered.replace("</table>", "</table></div>")
 
     def heading(match: re.Match[str]) -> str:
         level, inner = int(match.group(1)), match.group(2)
