@@ -14,7 +14,7 @@ from perflab.report.blocks import text_html
 from perflab.report.in_notebook import dressed
 from perflab.report.quantization_places import comparison_of
 from perflab.report.quantization_views import recommendation_sentences
-from perflab.report.show import figure_of
+from perflab.report.show import drawn
 from perflab.tasks.quantize.tradeoffs import TradeoffReport, again
 
 
@@ -83,4 +83,4 @@ def _part(one: Comparison, names: tuple[str, ...]) -> Comparison:
 
 def _drawn(one: Comparison, names: tuple[str, ...], kv: Any, metric: str) -> str:
     colours = variant_colours([variant.name for variant in one.variants])
-    return figure_of(plot_gain_over_load(_part(one, names), metric=metric, kv=kv, colours=colours))
+    return drawn(plot_gain_over_load(_part(one, names), metric=metric, kv=kv, colours=colours))

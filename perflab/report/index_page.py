@@ -24,7 +24,7 @@ from perflab.report.compact import Glyphs
 from perflab.report.composing import Progress, known_parameters, shown_names
 from perflab.report.execution import execute
 from perflab.report.index_blocks import Entry, table_html
-from perflab.report.page import Page, build_page, figure_html
+from perflab.report.page import Page, build_page, figure_block
 from perflab.report.rendering import page_text, read_notebook, without_paths, write_page
 from perflab.tasks.machines import in_order
 from perflab.tasks.own import own
@@ -143,7 +143,7 @@ def _multiples(entries: Sequence[Entry], glyphs: Glyphs) -> list[str]:
         document = svg.svg_of(figure)
         told = describe(figure)
         drawing = svg.inline_svg(document, f"m{len(made)}", told["alt"], glyphs)
-        made.append(figure_html(drawing, told["title"]))
+        made.append(figure_block(drawing, told["title"]))
         style.close(figure)
     return made
 

@@ -234,7 +234,7 @@ def _ours(
     kind = ours["kind"]
     if kind == "figure":
         drawing = svg.inline_svg(_text(data["image/svg+xml"]), unique, str(ours["alt"]), page.glyphs)
-        return figure_html(drawing, str(ours.get("title") or ""))
+        return figure_block(drawing, str(ours.get("title") or ""))
     if kind == "runs":
         known = {run["run"] for run in page.runs}
         page.runs += [run for run in ours["runs"] if run["run"] not in known]
@@ -275,13 +275,13 @@ def _foreign(page: Page, data: Mapping[str, Any], metadata: Mapping[str, Any], u
     """Outputs that are not ours: pictures, HTML, Markdown or plain text, whichever comes first."""
     plain = _text(data.get("text/plain", ""))
     if "image/svg+xml" in data:
-        return figure_html(svg.inline_svg(_text(data["image/svg+xml"]), unique, plain, page.glyphs))
+        return figure_block(svg.inline_svg(_text(data["image/svg+xml"]), unique, plain, page.glyphs))
     for media in ("image/png", "image/jpeg"):
         if media in data:
             raw = _text(data[media]).replace("\n", "")
             base64.b64decode(raw, validate=True)
             alt = html.escape(str(metadata.get(media, {}).get("alt") or plain or "figure"), quote=True)
-            return figure_html(f'<img src="data:{media};base64,{raw}" alt="{alt}">')
+            return figure_block(f'<img src="data:{media};base64,{raw}" alt="{alt}">')
     if "application/vnd.jupyter.widget-view+json" in data:
         return ""
     if "text/html" in data:
@@ -293,7 +293,7 @@ def _pre(text: str, kind: str) -> str:
     return f'<pre class="{kind} scroll" tabindex="0"><code>{html.escape(text)}</code></pre>'
 
 
-def figure_html(drawing: str, title: str = "") -> str:
+def figure_block(drawing: str, title: str = "") -> str:
     """A figure that scrolls where it is too wide; its title then stands above it too, where nothing cuts it."""
     above = f'<figcaption class="narrow" aria-hidden="true">{html.escape(title)}</figcaption>' if title else ""
     return f'<figure>{above}<div class="scroll">{drawing}</div></figure>'

@@ -139,7 +139,7 @@ def show_findings(findings: Iterable[Any]) -> None:
     _emit("findings", {"findings": plain}, blocks.findings_html(plain), text)
 
 
-def figure_of(thing: Figure | Axes) -> str:
+def drawn(thing: Figure | Axes) -> str:
     """A figure as HTML for a widget, in the notebook's look; it is closed."""
     figure = style.figure_of(thing) if isinstance(thing, Axes) else thing
     text = in_notebook.figure_html(svg.svg_of(figure), describe(figure)["alt"])
