@@ -180,6 +180,14 @@ def test_an_engine_that_is_slow_at_first(gaps: list[float], concurrency: int | N
         assert named(facts(table, metrics=doubled, chunks=chunks, concurrency=8), "pace").status == "not_applicable"
 
 
+def test_a_load_of_prompts_tells_nothing_of_an_engine_that_is_slow_at_first() -> None:
+    """The first answers are decoded together, later ones beside the prompts of others: in smaller batches."""
+    gaps = [26.0] * 8 + [16.0] * 24
+    table, chunks = requests(len(gaps), ttft_ms=100, lasts_ms=250).assign(output_tokens=6), paced(*gaps)
+    given = facts(table, metrics=latency_metrics(table, chunks, 12.0), chunks=chunks, concurrency=8)
+    assert named(given, "pace").status == "not_applicable"
+
+
 def test_streaming() -> None:
     metrics = {"source": "computed", "e2el_ms": {"n": 1}, "ttft_ms": None, "itl_ms": None}
     assert named(facts(metrics=metrics), "streaming").status == "warn"

@@ -35,6 +35,8 @@ def warm_up(facts: BenchFacts) -> Check:
 
 _FEWEST = 4
 """Requests on either side of a comparison of paces (judgement: quartiles of fewer mean nothing)."""
+_MOSTLY_ANSWERS = 1 / 3
+"""Largest share of TTFT in E2EL: beyond it, later answers are decoded in smaller batches than the first (judgement)."""
 
 
 def pace(facts: BenchFacts) -> Check:
@@ -46,7 +48,7 @@ def pace(facts: BenchFacts) -> Check:
     """
     paces = _paces(facts)
     count = max(facts.concurrency or 0, _FEWEST)
-    if paces is None or len(paces) < count + max(count, _FEWEST):
+    if paces is None or len(paces) < 2 * count:
         return Check("pace", "not_applicable", say("validity.pace.unknown"))
     first, later = paces[:count], paces[count:]
     before, after = float(np.median(first)), float(np.median(later))
@@ -65,6 +67,9 @@ def _paces(facts: BenchFacts) -> np.ndarray[Any, np.dtype[np.float64]] | None:
         return None
     # Where chunks hold several tokens, gaps tell when the client read, not when the engine wrote.
     if per_chunk is None or per_chunk > facts.thresholds.limit("tokens_per_chunk", "warn"):
+        return None
+    ttft, whole = ((facts.metrics.get(name) or {}).get("mean") for name in ("ttft_ms", "e2el_ms"))
+    if ttft is None or whole is None or ttft > _MOSTLY_ANSWERS * whole:
         return None
     chunks = facts.chunks.sort_values(["request_id", "chunk_index"])
     gaps = chunks.groupby("request_id")["arrival_ns"].diff()
