@@ -1,5 +1,6 @@
 """Figures of these tests: drawn without a window, closed afterwards, and no warning passes."""
 
+import gc
 import warnings
 from collections.abc import Iterator
 
@@ -7,6 +8,12 @@ import matplotlib as mpl
 import pytest
 
 mpl.use("Agg")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _others_are_gone() -> None:
+    """What other files left behind (event loops of Jupyter, say) is cleared away before warnings are errors."""
+    gc.collect()
 
 
 @pytest.fixture(autouse=True)
